@@ -195,7 +195,11 @@ class Executor:
         predictions = Predictions.of(self.model, jobs[0].w, global_test)
         on_global = predictions.on(global_test)
         return [
-            EvalResult(predictions.on(personal_tests[job.client]), on_global if job.is_global else None)
+            EvalResult(
+                predictions.on(personal_tests[job.client]),
+                on_global if job.is_global else None,
+                self.training_data.validate(self.model, job),
+            )
             for job in jobs
         ]
 
@@ -240,7 +244,10 @@ class TrainingJob(NamedTuple):
 
 @dataclass(frozen=True)
 class EvalJob:
-    """Evaluation of a client's model on its personal test set and, with `is_global`, on the global one."""
+    """Evaluation of a client's model on its personal test set and, with `is_global`, on the global one.
+
+    If clients have validation examples, it includes those of this client.
+    """
 
     client: int
     w: Tensor
@@ -253,6 +260,8 @@ class EvalResult:
 
     personal: Evaluation
     on_global: Evaluation | None
+    validation: Evaluation | None = None
+    """On the validation examples of the client, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +277,8 @@ class TrainingData:
     streams: Streams
     device: DeviceName = "cpu"
     """Device for worker processes; `auto` selects a GPU if one is available."""
+    validation: Sequence[Shard] = ()
+    """The validation examples of every client; empty without a validation split."""
 
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
         """Return the training job of a client in a round."""
@@ -333,4 +344,9 @@ class TrainingData:
     def evaluate(self, model: FlatModel, job: EvalJob) -> EvalResult:
         """Run an evaluation job with this model."""
         on_global = evaluate(model, job.w, self.global_test) if job.is_global else None
-        return EvalResult(evaluate(model, job.w, self.personal_tests[job.client]), on_global)
+        personal = evaluate(model, job.w, self.personal_tests[job.client])
+        return EvalResult(personal, on_global, self.validate(model, job))
+
+    def validate(self, model: FlatModel, job: EvalJob) -> Evaluation | None:
+        """Evaluate on the client's validation examples, if there are any."""
+        return evaluate(model, job.w, self.validation[job.client]) if self.validation else None

@@ -73,14 +73,17 @@ class Stacked(Executor):
 
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Evaluate models in batches, on personal test sets and then on the global one."""
-        data = self.training_data
-        personal = self._evaluate([job.w for job in jobs], [data.personal_tests[job.client] for job in jobs])
+        """Evaluate models in batches: on personal test sets, on the global one and on validation examples."""
+        data, models = self.training_data, [job.w for job in jobs]
+        personal = self._evaluate(models, [data.personal_tests[job.client] for job in jobs])
         global_models = [job.w for job in jobs if job.is_global]
         on_global = iter(self._evaluate(global_models, [data.global_test] * len(global_models)))
+        validation: Sequence[Evaluation | None] = [None] * len(jobs)
+        if data.validation:
+            validation = self._evaluate(models, [data.validation[job.client] for job in jobs])
         return [
-            EvalResult(evaluation, next(on_global) if job.is_global else None)
-            for job, evaluation in zip(jobs, personal, strict=True)
+            EvalResult(on_personal, next(on_global) if job.is_global else None, on_validation)
+            for job, on_personal, on_validation in zip(jobs, personal, validation, strict=True)
         ]
 
     def _evaluate(self, models: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, Ratio, marks_of
-from rdpfl_sim.records.record_types import NeighbourShare, Scores
+from rdpfl_sim.records.record_types import NeighbourShare, Scores, ValidationScores
 
 
 class RoundMeans(TypedDict):
@@ -81,7 +81,7 @@ class EvaluatedClient(TypedDict):
     ]
 
 
-class MetricsRow(EvaluatedClient, Scores, RoundMeans):
+class MetricsRow(EvaluatedClient, Scores, ValidationScores, RoundMeans):
     """One evaluation of one client; None if a value was not measured.
 
     The values from `used_per_round` on are means since the client's previous evaluation.
@@ -143,8 +143,15 @@ STATISTICS = (
         "spread", "spread", "standard deviation of", lambda values: float(values.std()), is_accuracy=False
     ),
 )
-TESTS = ("personal", "global")
-"""The test sets on which a client's model is evaluated."""
+TESTS = ("personal", "global", "validation")
+"""The sets of examples on which a client's model is evaluated."""
+
+
+def tests_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the sets of examples in a summary: `validation` only if the run has such examples."""
+    is_validated = any(row.get("validation_accuracy") is not None for row in rows)
+    return [test for test in TESTS if test != "validation" or is_validated]
+
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Target accuracies. The log contains the time at which each is first reached."""
@@ -167,7 +174,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
             test: _statistics_of(
                 [row[f"{test}_accuracy"] for row in members if row[f"{test}_accuracy"] is not None]
             )
-            for test in TESTS
+            for test in tests_of(rows)
         }
         for group, members in groups.items()
     }

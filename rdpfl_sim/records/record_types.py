@@ -114,8 +114,41 @@ class Scores(TypedDict):
     global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
 
 
-class Evaluated(RoundRecord, Scores):
-    """A client's model is evaluated; `round` is the client's last finished round."""
+class ValidationScores(TypedDict, total=False):
+    """The result on the validation examples of a client, in runs with `evaluation.validation_fraction`."""
+
+    validation_accuracy: Annotated[
+        float | None,
+        Field(
+            "fraction",
+            "accuracy on the validation examples of the client (`evaluation.validation_fraction`)",
+            heading="validation accuracy",
+        ),
+    ]
+    validation_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+
+
+class Evaluated(RoundRecord, Scores, ValidationScores):
+    """A client's model is evaluated; `round` is the client's last finished round.
+
+    The validation scores exist only in runs with `evaluation.validation_fraction`.
+    """
+
+
+class Consensus(RecordHead):
+    """The average of the honest clients' models at their latest evaluations (`evaluation.consensus`).
+
+    It is evaluated at the start, when the slowest honest client has finished a round that is due for
+    evaluation, and at the end of the run.
+    """
+
+    round: Annotated[int, Field("rounds", "smallest round of an honest client at its latest evaluation")]
+    accuracy: Annotated[float, Field("fraction", "accuracy of the average model on the global test set")]
+    loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    distance: Annotated[
+        float | None,
+        Field("norm of a model", "consensus distance: mean distance of the models from their average"),
+    ]
 
 
 class Theory(RoundRecord):
@@ -270,6 +303,7 @@ RECORDS: Mapping[str, type[RecordHead]] = {
     "estimate": EstimateRecord,
     "evaluated": Evaluated,
     "theory": Theory,
+    "consensus": Consensus,
     "fault": FaultRecord,
     "message_sent": MessageSent,
     "message_copied": MessageCopied,

@@ -10,11 +10,21 @@ from typing import TypeAlias
 
 from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.reader import Record, Topology, parse_record
-from rdpfl_sim.records.record_types import RoundRecord, Scores
+from rdpfl_sim.records.record_types import RoundRecord, Scores, ValidationScores
 
-EVALUATION_TAGS = {name: "/".join(reversed(name.split("_"))) for name in Scores.__annotations__}
+EVALUATION_TAGS = {
+    name: "/".join(reversed(name.split("_")))
+    for name in (*Scores.__annotations__, *ValidationScores.__annotations__)
+}
 """The tags of scores, such as `accuracy/personal`."""
 HONEST_MEAN = "honest-mean"
+AVERAGE_MODEL = "average-model"
+CONSENSUS_TAGS = {
+    "accuracy": "accuracy/global",
+    "loss": "loss/global",
+    "distance": "consensus/distance",
+}
+"""The tags of the average model (`evaluation.consensus`)."""
 
 Series: TypeAlias = "dict[str, array[float]]"
 """For each tag, the interleaved rounds, simulated times and values."""
@@ -28,6 +38,10 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
         record = parse_record(line, num_clients)
+        if record["event"] == "consensus":
+            for key, tag in CONSENSUS_TAGS.items():
+                if record[key] is not None:
+                    series[AVERAGE_MODEL][tag].extend((record["round"], record["time_s"], record[key]))
         for tag, value in _tagged_numbers(record):
             client, round_, time_s = record["client"], record["round"], record["time_s"]
             kind = "byzantine" if client in byzantine else "honest"

@@ -14,7 +14,10 @@ from rdpfl_sim.errors import OptionError, PluginError, Problem, ScenarioError, e
 from rdpfl_sim.scenario.sections import (
     AdversarySection,
     ClientsSection,
+    EvaluationSection,
+    ModelTable,
     NetworkSection,
+    OutputSection,
     TimingSection,
     TrainingSection,
 )
@@ -134,6 +137,19 @@ def steps_or_epochs(training: TrainingSection) -> Iterator[Problem]:
         )
 
 
+def weights_are_the_start(model: ModelTable, training: TrainingSection) -> Iterator[Problem]:
+    """Reject `training.start` if a file has the initial weights."""
+    if model.weights is not None and training.start == "different":
+        yield Problem("training.start", "has no effect: model.weights has the initial weights", "different")
+
+
+def best_models_are_validated(output: OutputSection, evaluation: EvaluationSection) -> Iterator[Problem]:
+    """Require a validation split if the best models are saved."""
+    if output.models == "best" and evaluation.validation_fraction == 0:
+        message = "requires evaluation.validation_fraction above 0; without it, allowed: none, final"
+        yield Problem("output.models", message, output.models)
+
+
 def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]:
     """Require that an entry of network.links changes latency or loss."""
     for index, link in enumerate(network.links):
@@ -148,6 +164,8 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
     link_exceptions_have_an_effect,
     links_fit_into_memory,
     steps_or_epochs,
+    weights_are_the_start,
+    best_models_are_validated,
 ]
 """All checks. A check runs if the sections named by its parameters are valid."""
 

@@ -34,6 +34,7 @@ from rdpfl_sim.scenario.sections import (
     ClientsSection,
     EvaluationSection,
     ExecutionSection,
+    ModelTable,
     NetworkSection,
     OutputSection,
     TimingSection,
@@ -68,7 +69,9 @@ class Scenario(Strict):
     partition: Annotated[Component, CHOICES["partition"]] = component_field(
         "partition", "distribution of the training data over clients"
     )
-    model: Annotated[Component, CHOICES["model"]] = component_field("model", "model that every client trains")
+    model: Annotated[ModelTable, CHOICES["model"]] = component_field(
+        "model", "model that every client trains"
+    )
     training: TrainingSection = TrainingSection()
     method: Annotated[Component, CHOICES["method"]] = component_field(
         "method", "what clients send, and how they use what they receive"
@@ -255,14 +258,10 @@ def make_paths_absolute(raw: TomlTable, folder: Path) -> None:
     """Make file names absolute, because the copy of the scenario in a run folder must remain valid."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
-    for table in (
-        raw.get("topology"),
-        raw.get("data"),
-        *faults,
-        *(fault.get("topology") for fault in faults),
-    ):
-        if isinstance(table, dict) and isinstance(table.get("path"), str):
-            table["path"] = str(resolve_path(folder, table["path"]))
+    tables = [raw.get("topology"), raw.get("data"), *faults, *(fault.get("topology") for fault in faults)]
+    for table, key in (*((table, "path") for table in tables), (raw.get("model"), "weights")):
+        if isinstance(table, dict) and isinstance(table.get(key), str):
+            table[key] = str(resolve_path(folder, table[key]))
 
 
 def resolve_path(folder: Path, path: str) -> Path:

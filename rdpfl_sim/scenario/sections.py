@@ -32,13 +32,24 @@ from rdpfl_sim.world.network.transport import TRANSPORTS
 from rdpfl_sim.world.staleness import STALENESS
 from rdpfl_sim.world.waiting import WAITS
 
+
+class ModelTable(Component):
+    """The keys of every model."""
+
+    weights: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="safetensors file with the initial weights: one model for all clients, or the saved "
+        "models of a run with as many clients",
+    )
+
+
 CHOICES = {
     choice.kind: choice
     for choice in (
         OneOf(TOPOLOGIES, "ring"),
         OneOf(DATASETS, "digits"),
         OneOf(PARTITIONS, "dirichlet"),
-        OneOf(MODELS, "mlp"),
+        OneOf(MODELS, "mlp", base=ModelTable),
         OneOf(METHODS, "rdpfl"),
         OneOf(ATTACKS, "none"),
         OneOf(TIMING_ATTACKS, "none"),
@@ -226,6 +237,16 @@ class EvaluationSection(Strict):
     global_samples: Count | None = Field(
         default=1000, description="maximum number of global test samples, the same for all clients"
     )
+    validation_fraction: Probability = Field(
+        default=0.0,
+        description="fraction of the training examples of every client that is held out for validation, "
+        "rounded up; K counts the others",
+    )
+    consensus: bool = Field(
+        default=False,
+        description="also evaluate the average model of the honest clients on the global test set, and their "
+        "mean distance from it",
+    )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
     )
@@ -238,6 +259,11 @@ class OutputSection(Strict):
     events: bool = Field(default=True, description="write events.jsonl")
     message_events: Fraction = Field(default=1.0, description="fraction of messages whose events are written")
     figures: bool = Field(default=True, description="draw curves.png and topology.png")
+    models: Literal["none", "final", "best"] = Field(
+        default="none",
+        description="write the models of all clients to models.safetensors: those at the end of the run, or "
+        "each client's best by validation accuracy (the earliest of equals)",
+    )
     telemetry: bool = Field(
         default=True, description="record the distance and the weight of every message used"
     )

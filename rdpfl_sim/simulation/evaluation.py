@@ -9,9 +9,12 @@ from typing import Any, cast
 from torch import Tensor
 
 from rdpfl_sim.components.options import SLACK
-from rdpfl_sim.execution.executor import EvalJob, Executor
+from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
 from rdpfl_sim.records.metrics import TARGETS, MetricsRow
+from rdpfl_sim.records.record_types import ValidationScores
+from rdpfl_sim.simulation.consensus import ConsensusMonitor
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
@@ -56,6 +59,8 @@ class Evaluations:
         self.recorder = recorder
         self.write = write
         self.theory = TheoryMonitor(experiment) if self.section.theory else None
+        self.consensus = ConsensusMonitor(experiment) if self.section.consensus else None
+        self.best = BestModels() if experiment.scenario.output.models == "best" else None
         self.candidates: list[Candidate] = []
         self.latest: dict[int, MetricsRow] = {}
         self.time_to_accuracy_s: dict[str, float] = {}
@@ -89,16 +94,13 @@ class Evaluations:
         candidates, self.candidates = self.candidates, []
         jobs = [EvalJob(candidate.client.id, candidate.w, candidate.is_global) for candidate in candidates]
         for candidate, result in zip(candidates, self.executor.evaluate(jobs), strict=True):
-            on_global = result.on_global
-            self._report(
-                candidate,
-                {
-                    "personal_accuracy": result.personal.accuracy,
-                    "personal_loss": result.personal.loss,
-                    "global_accuracy": None if on_global is None else on_global.accuracy,
-                    "global_loss": None if on_global is None else on_global.loss,
-                },
-            )
+            self._report(candidate, scores_of(result))
+        self._report_consensus(is_last=False)
+
+    def end(self, clients: Iterable[Client]) -> None:
+        """Make the evaluations that are due at the end of the run."""
+        self.evaluate_changed(clients)
+        self._report_consensus(is_last=True)
 
     def _add(self, client: Client, is_last: bool) -> None:
         """Add a client's model to the pending evaluations, with the client's last finished round."""
@@ -118,8 +120,19 @@ class Evaluations:
         if self.theory is not None and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
+        if self.consensus is not None and client not in self.byzantine:
+            self.consensus.observe(client, candidate.round, candidate.w)
+        if self.best is not None:
+            accuracy = scores["validation_accuracy"]
+            assert accuracy is not None, "the best models are chosen by validation accuracy"
+            self.best.observe(client, accuracy, candidate.w)
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
         self.add(self.kernel.now, client, candidate.round, {**scores, **details})
+
+    def _report_consensus(self, is_last: bool) -> None:
+        """Record the average model of the honest clients, if it is due."""
+        if self.consensus is not None and self.consensus.is_due(is_last):
+            self.recorder.event("consensus", **self.consensus.evaluate())
 
     def add(self, time_s: float, client: int, round_: int, scores: Mapping[str, Any]) -> None:
         """Write the row of an evaluation, and update the honest clients' mean accuracy."""
@@ -130,6 +143,7 @@ class Evaluations:
             "client": client,
             "byzantine": int(client in self.byzantine),
             "round": round_,
+            **dict.fromkeys(ValidationScores.__annotations__),
             **scores,
         }
         self.latest[client] = cast("MetricsRow", row)
@@ -144,6 +158,18 @@ class Evaluations:
     def honest_mean(self) -> float | None:
         """The mean personal accuracy of the honest clients at their latest evaluations."""
         return self._honest_sum / self.num_honest if self.latest else None
+
+
+def scores_of(result: EvalResult) -> dict[str, float | None]:
+    """Return the scores of an evaluation by column; without a validation split, there are no such columns."""
+    evaluations = {"personal": result.personal, "global": result.on_global}
+    if result.validation is not None:
+        evaluations["validation"] = result.validation
+    return {
+        f"{test}_{name}": None if found is None else getattr(found, name)
+        for test, found in evaluations.items()
+        for name in ("accuracy", "loss")
+    }
 
 
 def _accuracy(scores: Mapping[str, Any]) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +18,15 @@ from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, TrainingConfig, TrainingData
 from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.models import FlatModel, seeded
-from rdpfl_sim.learning.partition import Indices, split_test
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.partition import Indices, split_test, split_validation
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
 from rdpfl_sim.plugin_checks import rehearse
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, collect_problems
+from rdpfl_sim.simulation.models import Architecture, check_size, read_weights
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS, patience_s
 from rdpfl_sim.world.compute_time import ComputeTimes
@@ -35,6 +37,14 @@ SMALL_TEST = 5
 NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic = 'native' confirms this"
 
 COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
+
+
+class Split(NamedTuple):
+    """The examples of every client: all of them, those for training, and those for validation, if any."""
+
+    shards: list[Indices]
+    training: list[Indices]
+    validation: list[Indices]
 
 
 class Experiment:
@@ -57,11 +67,14 @@ class Experiment:
         module: nn.Module | None = None
         with collect_problems(problems):
             data = load_data(scenario)
-            with collect_problems(problems), errors_at("partition", scenario.partition):
-                shards = self._shards(data)
-            # Layers draw initial weights, which `FlatModel.initial` replaces.
-            with collect_problems(problems), errors_at("model", scenario.model), seeded(0):
-                module = scenario.model.bind()(data.shape, data.num_classes)
+            with collect_problems(problems):
+                with errors_at("partition", scenario.partition):
+                    shards = self._shards(data)
+                with errors_at("evaluation", scenario.evaluation):
+                    parts = self._held_out(shards)
+            with collect_problems(problems), errors_at("model", scenario.model):
+                self.architecture = Architecture(scenario.model.bind(), data.shape, data.num_classes)
+                module = self.architecture.module()  # `FlatModel.initial` replaces its weights
         with collect_problems(problems), errors_at("method", scenario.method):
             layers = () if module is None else layers_of(module)
             run = RunInfo(scenario.training.learning_rate, scenario.rounds, layers)
@@ -70,12 +83,16 @@ class Experiment:
             raise ScenarioError(problems)
         assert module is not None
         with errors_at("model", scenario.model):  # every client has its own model
-            check_memory("", 4 * size_of(module) * scenario.clients.count)
+            num_models = 2 if scenario.output.models == "best" else 1
+            check_memory("", 4 * size_of(module) * scenario.clients.count * num_models)
         self.device = devices.choose(
             execution.device, size_of(module), EXECUTORS.facts(execution.executor.name)
         )
         devices.prepare(self.device)
-        self._build_learning(data, shards, FlatModel(module, self.device))
+        self._build_learning(data, Split(shards, *parts), FlatModel(module, self.device))
+        if scenario.output.models != "none":
+            with errors_at("output", scenario.output):
+                check_size(self.model, scenario.clients.count)
         with errors_at("timing.compute", scenario.timing.compute):
             self.compute_times = self._compute_times()
         plugin = type(scenario.method).plugin
@@ -140,10 +157,17 @@ class Experiment:
         )
         return shards
 
-    def _build_learning(self, data: Dataset, shards: list[Indices], model: FlatModel) -> None:
+    def _held_out(self, shards: list[Indices]) -> tuple[list[Indices], list[Indices]]:
+        """Return the training and the validation examples of every client."""
+        fraction = self.scenario.evaluation.validation_fraction
+        if fraction == 0:
+            return shards, []
+        return split_validation(shards, fraction, partial(self.streams.generator, "validation"))
+
+    def _build_learning(self, data: Dataset, split: Split, model: FlatModel) -> None:
         personal = split_test(
             data.y_train.numpy(),
-            shards,
+            split.shards,
             data.y_test.numpy(),
             data.num_classes,
             self.streams.generator("test split"),
@@ -152,8 +176,10 @@ class Experiment:
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
         self.model = model
+        weights, num_clients = self.scenario.model.weights, self.scenario.clients.count
+        self.weights = None if weights is None else read_weights(weights, model, num_clients)
         self.train_shards = [
-            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in shards
+            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in split.training
         ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
@@ -172,6 +198,9 @@ class Experiment:
             settings,
             self.streams,
             device if gpu else "cpu",
+            validation=[
+                Shard(x_train, y_train, torch.from_numpy(s).to(self.device)) for s in split.validation
+            ],
         )
         self.computation = RoundComputation(
             model, self.training_data, self.method, self.scenario.output.telemetry
@@ -201,6 +230,8 @@ class Experiment:
 
     def initial_model(self, client: int) -> Tensor:
         """Return the initial model of a client."""
+        if self.weights is not None:
+            return self.weights[client % len(self.weights)]
         index = () if self.scenario.training.start == "same" else (client,)
         return self.model.initial(self.streams.key("start", *index))
 
@@ -211,7 +242,7 @@ class Experiment:
 
     def initial_state(self, client: int) -> State:
         """Return the method's state for a client at its start or fresh restart."""
-        is_shared = self.scenario.training.start == "same"
+        is_shared = self.scenario.training.start == "same" and len(self.weights or [None]) == 1
         w = self._shared_row if is_shared else self.initial_model(client).unsqueeze(0)
         return self.method.init(w, [self._view(client, 0)])
 

@@ -44,7 +44,7 @@ def summarise(simulation: Simulation) -> JsonObject:
         simulation.experiment.deployment,
     )
     evaluations, telemetry = simulation.evaluations, simulation.telemetry.summary()
-    latest, theory = evaluations.latest, evaluations.theory
+    latest, theory, consensus = evaluations.latest, evaluations.theory, evaluations.consensus
     num_rounds = [client.state.num_rounds for client in simulation.clients]
     return {
         "schema": SCHEMA,
@@ -65,6 +65,7 @@ def summarise(simulation: Simulation) -> JsonObject:
             "by_hops": metrics.with_accuracy(telemetry["by_hops"], latest.values()),
         },
         **({} if theory is None else {"theory": theory.summary(dict(enumerate(num_rounds)))}),
+        **({} if consensus is None else {"consensus": consensus.latest}),
         "num_faults": simulation.world.num_changes,
         "simulated_s": simulation.kernel.now,
         "time_to_accuracy_s": evaluations.time_to_accuracy_s,

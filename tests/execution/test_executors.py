@@ -68,7 +68,8 @@ def on(executor: str | dict[str, Any], **changes: Any) -> Scenario:
 
 def close(one: Result, other: Result) -> bool:
     return all(
-        torch.allclose(v, w, rtol=1e-4, atol=1e-6) for v, w in zip(one.models, other.models, strict=True)
+        torch.allclose(v, w, rtol=1e-4, atol=1e-6)
+        for v, w in zip(one.models.vectors, other.models.vectors, strict=True)
     )
 
 
@@ -76,7 +77,8 @@ def close(one: Result, other: Result) -> bool:
 @pytest.mark.parametrize("executor", PARALLEL)
 @pytest.mark.usefixtures("cluster")
 def test_digest_is_that_of_an_inline_run(executor: str) -> None:
-    for changes in (ATTACKED, IMAGES):
+    evaluation = {"every": 2, "validation_fraction": 0.2, "consensus": True}
+    for changes in (ATTACKED, IMAGES, {"evaluation": evaluation}):
         expected = simulate(on("inline", **changes)).summary["digest"]
         parallel = {"name": executor, "workers": 2}
         assert simulate(on(parallel, **changes)).summary["digest"] == expected

@@ -168,7 +168,9 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     """
     scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
-    honest = [w for client, w in enumerate(result.models) if client not in experiment.deployment.byzantine]
+    honest = [
+        w for client, w in enumerate(result.models.vectors) if client not in experiment.deployment.byzantine
+    ]
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     warned = f"honest clients whose models have diverged: {num_diverged}" in result.summary["warnings"]
     if warned != (num_diverged > 0):

@@ -446,6 +446,7 @@ def random_scenario(
     if scenario["model"]["name"] == "cnn":
         scenario["data"]["shape"] = [1, 4, 4]
     fit_model_to_method(generator, scenario)
+    fit_validation(generator, scenario)
     scenario["adversary"] = adversary_groups(generator)
     generator.edges = edges(generator, scenario["topology"], scenario.get("seed", 1))
     scenario["faults"] = faults(generator)
@@ -528,6 +529,16 @@ def fit_model_to_method(generator: ScenarioGenerator, scenario: Table) -> None:
             model.update(name="mlp", hidden=[2])
         num_layers = 5 if model["name"] == "cnn" else 1 + len(model.get("hidden", [64]))
         method["head_layers"] = generator.pick(range(1, num_layers))
+
+
+def fit_validation(generator: ScenarioGenerator, scenario: Table) -> None:
+    """Leave every client an example for training; save the best models only with validation examples."""
+    evaluation, output = scenario.get("evaluation", {}), scenario.get("output", {})
+    if evaluation.get("validation_fraction"):
+        evaluation["validation_fraction"] = generator.random.uniform(0.01, 0.5)
+        scenario["partition"]["min_samples"] = 2
+    elif output.get("models") == "best":
+        output["models"] = "final"
 
 
 def odd_messages(generator: ScenarioGenerator, rounds: int) -> list[tuple[int, int, int, int]]:

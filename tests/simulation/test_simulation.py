@@ -341,7 +341,7 @@ def test_evaluation_is_on_the_personal_and_on_the_global_test_set() -> None:
     experiment = Experiment(small_scenario(**LOSSY))
     result = simulate(experiment)
     last = {row["client"]: row for row in result.metrics}
-    for client, w in enumerate(result.models):
+    for client, w in enumerate(result.models.vectors):
         personal = evaluate(experiment.model, w, experiment.personal_tests[client])
         everything = evaluate(experiment.model, w, experiment.global_test)
         assert last[client]["personal_accuracy"] == personal.accuracy
@@ -454,7 +454,7 @@ def test_run_with_a_time_limit_ends_with_an_evaluation_of_its_models() -> None:
     result = simulate(experiment)
     expected = [
         evaluate(experiment.model, w, experiment.personal_tests[i]).accuracy
-        for i, w in enumerate(result.models)
+        for i, w in enumerate(result.models.vectors)
     ]
     assert result.summary["accuracy"]["honest"]["personal"]["mean"] == pytest.approx(sum(expected) / 6)
 

@@ -129,7 +129,7 @@ def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute
     expected = plain_loop(experiment, attack, "lagged")
     result = simulate(experiment)
     assert result.summary["telemetry"]["rounds"]["all"]["clipped"] > 0
-    for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
+    for client, (w, w_expected) in enumerate(zip(result.models.vectors, expected, strict=True)):
         torch.testing.assert_close(
             w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"
         )
@@ -142,6 +142,6 @@ def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
     experiment = Experiment(scenario("complete", "sign_flip", "constant", threshold="current"))
     expected = plain_loop(experiment, "sign_flip", "current")
     lagged = plain_loop(experiment, "sign_flip", "lagged")
-    for w, w_expected in zip(simulate(experiment).models, expected, strict=True):
+    for w, w_expected in zip(simulate(experiment).models.vectors, expected, strict=True):
         torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
     assert any(not torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, lagged, strict=True))

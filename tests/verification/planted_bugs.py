@@ -24,6 +24,7 @@ from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.simulation import simulation
 from rdpfl_sim.simulation.deployment import Deployment
 from rdpfl_sim.simulation.evaluation import Evaluations
+from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Fields, Recorder, Sink
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.simulation.telemetry import Telemetry
@@ -413,6 +414,21 @@ def a_client_that_has_skipped_rounds_is_not_evaluated(patch: pytest.MonkeyPatch)
             original(self, client)
 
     patch.setattr(Evaluations, "after_round", after_round)
+
+
+@violates(
+    "models",
+    r"^the model of client 0 has the hash [0-9a-f]{32}, the records have [0-9a-f]{32}$",
+    output={"models": "final"},
+    training={"start": "different"},
+)
+def saved_models_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    original = simulation.saved_models
+
+    def saved_models(clients: Sequence[Client], best: BestModels | None) -> list[Tensor]:
+        return original(clients, best)[::-1]
+
+    patch.setattr(simulation, "saved_models", saved_models)
 
 
 @violates(

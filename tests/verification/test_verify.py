@@ -111,6 +111,13 @@ VIOLATIONS: list[tuple[str, Change, str]] = [
     ("lemma 3", deleted("estimate"), " has no estimate"),
     ("evaluations", changed("evaluated", {"round": 2}, personal_accuracy=0.1), "personal_accuracy is "),
     ("evaluations", deleted("evaluated"), "metrics.csv: "),
+    ("evaluations", changed("evaluated", {"round": 2}, validation_accuracy=0.1), "validation_accuracy is "),
+    ("evaluations", changed("consensus", {"round": 2}, round=3), "was not due for this round"),
+    ("evaluations", deleted("consensus", round=2), "was not evaluated when it was due"),
+    ("evaluations", deleted("consensus", round=6), "an average of the models was not evaluated"),
+    ("evaluations", doubled("consensus"), "was not due for this round"),
+    ("summary", changed("consensus", {"round": 6}, distance=0.123), "consensus.distance is "),
+    ("models", changed("final_model", {"client": 3}, blake2b="0" * 32), "model of client 3 has the hash "),
 ]
 
 
@@ -158,7 +165,7 @@ def test_run_without_a_summary_is_incomplete_and_its_records_are_checked(run: Pa
     (run / "summary.json").unlink()
     assert list(violated(run)) == ["complete"]
     unchecked = {check.name for check in verify(run) if check.outcome == "not checked"}
-    assert unchecked == {"conservation", "counts", "summary", "digest"}
+    assert unchecked == {"conservation", "counts", "summary", "digest", "models"}
 
 
 def test_sample_of_messages_is_checked(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 
 from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.metrics import EvaluatedClient, MetricsRow, RoundMeans
-from rdpfl_sim.records.record_types import Scores
+from rdpfl_sim.records.record_types import Scores, ValidationScores
 from rdpfl_sim.reports.figures import frame_curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
@@ -99,7 +99,7 @@ def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float
 
 
 def _table_card(run: Run, last: pl.DataFrame) -> Card:
-    columns = _columns(run)
+    columns = _columns(run, has_validation=last["validation_accuracy"].count() > 0)
     worst_first = last.sort("is_byzantine", "personal_accuracy", "client", nulls_last=False)
     rows = [
         [cell(row) for cell in columns.values()] for row in worst_first.head(MAX_ROWS).iter_rows(named=True)
@@ -118,7 +118,7 @@ def _table_card(run: Run, last: pl.DataFrame) -> Card:
     )
 
 
-def _columns(run: Run) -> Mapping[str, Cell]:
+def _columns(run: Run, has_validation: bool) -> Mapping[str, Cell]:
     """Return the function that makes the cells of each column, by its heading."""
     client = _declared(EvaluatedClient)
     return {
@@ -126,6 +126,7 @@ def _columns(run: Run) -> Mapping[str, Cell]:
         "role": lambda row: "Byzantine" if row["is_byzantine"] else "honest",
         "round": client.pop("round"),
         **_declared(Scores),
+        **(_declared(ValidationScores) if has_validation else {}),
         "Byzantine neighbours": lambda row: _byzantine_neighbours(run, row["client"]),
         **client,
         **_declared(RoundMeans),

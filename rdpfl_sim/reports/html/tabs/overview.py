@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.records.field import fields_of
-from rdpfl_sim.records.record_types import Scores
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
@@ -34,6 +34,7 @@ VIEWS = (
     ("by round", "personal_accuracy", "round"),
     ("by time", "personal_accuracy", "time_s"),
     ("global test", "global_accuracy", "round"),
+    ("validation", "validation_accuracy", "round"),
     ("loss", "personal_loss", "round"),
 )
 
@@ -49,7 +50,7 @@ def overview_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
-    """Show accuracy by round and by simulated time, on both test sets, and the loss."""
+    """Show accuracy by round and by simulated time, on every set of examples, and the loss."""
     views = {
         view: chart(traces, x, _score_axis(column), 420, hovermode="x unified")
         for view, column, by in VIEWS
@@ -65,7 +66,7 @@ def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
 def _score_axis(column: str) -> dict[str, object]:
     if column == "personal_loss":
         return axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
-    return axis(fields_of(Scores)[column].heading, rangemode="tozero")
+    return axis(fields_of(MetricsRow)[column].heading, rangemode="tozero")
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
