@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.models import FlatModel, shaped
+from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import augmentation_rng
 
 FLOATS_PER_LINE = 16
@@ -43,12 +43,15 @@ class StackedModel:
     """The layers of a model, as functions that compute any number of clients in one call."""
 
     def __init__(self, model: FlatModel) -> None:
+        if model.has_dropout:
+            raise NotStackableError("dropout")
         layers = list(_layers(model.module))
         parameters = [p for layer in layers for p in layer.parameters()]
         if [id(p) for p in parameters] != [id(p) for p in model.module.parameters()]:
             raise NotStackableError("layers that share parameters")
         self.steps = [(_step(layer), sum(1 for _ in layer.parameters())) for layer in layers]
         """Every layer in order, with the number of its parameters."""
+        self.shaped = model.shaped
         self.shapes = list(model.shapes.values())
         self.num_parameters = model.num_parameters
         last = layers[-1]
@@ -60,7 +63,7 @@ class StackedModel:
         for shape in self.shapes:
             stop = start + shape.numel()
             p = w.new_zeros(len(w), *_padded_shape(shape))
-            _unpadded(p, shape).copy_(shaped(w[:, start:stop], shape))
+            _unpadded(p, shape).copy_(self.shaped(w[:, start:stop], shape))
             parameters.append(p)
             start = stop
         return parameters
@@ -71,7 +74,7 @@ class StackedModel:
         start = 0
         for p, shape in zip(parameters, self.shapes, strict=True):
             stop = start + shape.numel()
-            shaped(w[:, start:stop], shape).copy_(_unpadded(p, shape))
+            self.shaped(w[:, start:stop], shape).copy_(_unpadded(p, shape))
             start = stop
         return w
 

@@ -64,7 +64,7 @@ def both_ways(
     name: str, augmented: bool = False, **options
 ) -> tuple[list[tuple[Tensor, float]], list[Result]]:
     make, shape = MODELS[name]
-    model, data = FlatModel(make()), shards(shape, augmented)
+    model, data = FlatModel(make), shards(shape, augmented)
     steps = [2 * -(-len(shard) // 8) for shard in data]
     starts = [model.initial(i) for i in range(len(data))]
     mask = torch.arange(model.num_parameters) % 3 > 0 if options.pop("masked", False) else None
@@ -104,7 +104,7 @@ def test_stacked_training_equals_single_training_up_to_rounding(name: str, optio
 @pytest.mark.parametrize("batch_size", [1, 5, 16, 33])
 def test_a_clients_numbers_do_not_depend_on_the_other_clients(name: str, batch_size: int) -> None:
     make, shape = MODELS[name]
-    model, data = FlatModel(make()), shards(shape)
+    model, data = FlatModel(make), shards(shape)
     clients = [StackedClient(model.initial(i)[None], shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
     settings = {"batch_size": batch_size, "learning_rate": 0.1}
     all_trained = stacked_results(model, clients, **settings)
@@ -133,7 +133,7 @@ def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_t
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(max(400, batch_size), *shape, generator=generator)
     y = torch.randint(3, (len(x),), generator=generator)
-    model = FlatModel(make())
+    model = FlatModel(make)
     stack, settings = StackedModel(model), {"batch_size": batch_size, "learning_rate": 0.1}
     lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
     data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
@@ -156,7 +156,7 @@ def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_t
 def test_evaluation_of_a_model_does_not_depend_on_the_shards_of_others() -> None:
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(500, 5, generator=generator), torch.randint(3, (500,), generator=generator)
-    model = FlatModel(mlp([5], 3, hidden=[64]))
+    model = FlatModel(lambda: mlp([5], 3, hidden=[64]))
     stack, models = StackedModel(model), [model.initial(i) for i in range(120)]
     data = [Shard(x, y, torch.randperm(500, generator=generator)[: 1 + 3 * i]) for i in range(120)]
     stacked = evaluate_stacked(stack, models, data)
@@ -175,7 +175,7 @@ def test_every_function_for_many_clients_is_tested_here() -> None:
 
 
 def test_a_client_that_diverges_does_not_change_the_others() -> None:
-    model, data = FlatModel(mlp([5], 3, hidden=[7])), shards([5])
+    model, data = FlatModel(lambda: mlp([5], 3, hidden=[7])), shards([5])
     clients = [StackedClient(model.initial(i)[None], shard, 3, i) for i, shard in enumerate(data)]
     sound = stacked_results(model, clients, batch_size=8, learning_rate=0.1)
     clients[2] = StackedClient(torch.full_like(clients[2].w, 1e38), data[2], 3, 2)
@@ -189,7 +189,7 @@ def test_a_client_that_diverges_does_not_change_the_others() -> None:
 def test_evaluation_of_many_models_is_that_of_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "BATCH_SIZE", 16)
     make, shape = MODELS[name]
-    model, data = FlatModel(make()), shards(shape)
+    model, data = FlatModel(make), shards(shape)
     models = [model.initial(i) for i in range(len(data))]
     models[3] = torch.full_like(models[3], torch.nan)
     stacked = evaluate_stacked(StackedModel(model), models, data)
@@ -203,7 +203,7 @@ def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evaluation, "BATCH_SIZE", 16)
-    model, data = FlatModel(mlp([5], 3)), shards([5])
+    model, data = FlatModel(lambda: mlp([5], 3)), shards([5])
     w = model.initial(1)
     predictions = Predictions.of(model, w, data[0])
     for shard in data:
@@ -223,4 +223,4 @@ def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it(
 )
 def test_model_that_cannot_be_stacked_is_rejected(layers: list[nn.Module]) -> None:
     with pytest.raises(NotStackableError):
-        StackedModel(FlatModel(nn.Sequential(*layers)))
+        StackedModel(FlatModel(lambda: nn.Sequential(*layers)))

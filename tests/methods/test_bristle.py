@@ -27,7 +27,9 @@ CLASS_OF = {
 
 def home(labels: tuple[int, ...] = (0, 0, 1)) -> ClientView:
     """Examples 1, 1 and -1: class 0 where the number is positive."""
-    batch = OwnBatch(FlatModel(softmax([1], 3)), torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor(labels))
+    batch = OwnBatch(
+        FlatModel(lambda: softmax([1], 3)), torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor(labels)
+    )
     return client(batch=batch)
 
 

@@ -19,7 +19,7 @@ THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
 
 def home() -> ClientView:
     """A client with two examples, 1 and -1."""
-    batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    batch = OwnBatch(FlatModel(lambda: softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
     return client(batch=batch)
 
 
