@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 from math import gcd, prod
 from threading import RLock
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeAlias, cast
 
 import torch
 from annotated_types import MaxLen
@@ -22,7 +23,20 @@ from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.files import check_memory
 
-MODELS = Registry("model", Facts)
+Precision: TypeAlias = Literal["float32", "bfloat16"]
+"""Number format of products and convolutions in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts(Facts):
+    """Metadata of a model, set by its decorator."""
+
+    channels_last: tuple[Precision, ...] = ("float32",)
+    """The precisions in which `FlatModel` uses torch's channels_last layout: where benchmarks/layout.py finds
+    it faster. The layout changes the last bits of results."""
+
+
+MODELS = Registry("model", ModelFacts)
 model = MODELS.register
 
 
@@ -60,7 +74,7 @@ def cnn(
 
     The model has 122,570 parameters for 3x32x32 images and 10 classes.
     """
-    channels, height, width_px = _images(shape), *shape[1:]
+    channels, height, width_px = _images(shape)
     check_memory("width", 4 * 9 * width * (channels + 6 * width))
     layers: list[nn.Module] = []
     for num_out in (width, 2 * width, 2 * width):
@@ -76,6 +90,10 @@ def cnn(
     )
 
 
+NUM_GROUPS = 8
+"""Groups of channels in `resnet`. With 32, each of its 16 first channels would be normalised on its own."""
+
+
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions with group normalisation, added to the input (He et al. 2016)."""
 
@@ -83,30 +101,23 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(num_in, num_out, kernel_size=3, stride=stride, padding=1, bias=False),
-            _group_norm(num_out),
+            _group_norm(num_out, NUM_GROUPS),
             nn.ReLU(inplace=True),
             nn.Conv2d(num_out, num_out, kernel_size=3, padding=1, bias=False),
-            _group_norm(num_out),
+            _group_norm(num_out, NUM_GROUPS),
         )
         self.shortcut = (
             nn.Identity()
             if (num_in, stride) == (num_out, 1)
             else nn.Sequential(
-                nn.Conv2d(num_in, num_out, kernel_size=1, stride=stride, bias=False), _group_norm(num_out)
+                nn.Conv2d(num_in, num_out, kernel_size=1, stride=stride, bias=False),
+                _group_norm(num_out, NUM_GROUPS),
             )
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of the layers and the shortcut."""
         return functional.relu(self.layers(x) + self.shortcut(x))
-
-
-def _group_norm(num_channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(gcd(MAX_GROUPS, num_channels), num_channels)
-
-
-MAX_GROUPS = 32
-"""Groups of a group normalisation (Wu and He 2018), fewer if the channels are not a multiple of it."""
 
 
 @model
@@ -121,14 +132,14 @@ def resnet(
 ) -> nn.Module:
     """Residual network for small images (He et al. 2016), with group normalisation.
 
-    Three stages of n blocks; the second and the third halve the image. With depth 20 and width 16 the model
-    has 272,474 parameters for 3x32x32 images and 10 classes.
+    Three stages of n blocks; the second and the third halve the image. For 3x32x32 images and 10 classes, the
+    model has 78,042 parameters with depth 8, and 272,474 with depth 20.
     """
-    channels = _images(shape)
+    channels, _, _ = _images(shape)
     check_memory("width", 4 * 9 * 16 * width * (channels + (depth - 2) // 6 * 3 * width))
     layers: list[nn.Module] = [
         nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False),
-        _group_norm(width),
+        _group_norm(width, NUM_GROUPS),
         nn.ReLU(inplace=True),
     ]
     num_in = width
@@ -155,24 +166,30 @@ def torchvision_model(
     Group normalisation with 32 groups replaces batch normalisation. The first convolution is 3x3 with stride
     1, and the first pooling is left out, as is usual for images of 32x32 pixels.
     """
-    from torchvision import models  # takes a second
+    from torchvision import models  # type: ignore[import-untyped]  # takes a second
 
-    channels = _images(shape)
+    channels, _, _ = _images(shape)
     build: Callable[..., nn.Module] = {"resnet18": models.resnet18, "resnet34": models.resnet34}[model]
-    module = build(weights=None, num_classes=num_classes, norm_layer=_group_norm)
+    module = build(weights=None, num_classes=num_classes, norm_layer=partial(_group_norm, num_groups=32))
     module.conv1 = nn.Conv2d(channels, 64, kernel_size=3, padding=1, bias=False)
     nn.init.kaiming_normal_(module.conv1.weight, mode="fan_out", nonlinearity="relu")
     module.maxpool = nn.Identity()
     return module
 
 
-def _images(shape: Sequence[int]) -> int:
-    """Return the number of channels; raise an error if the data are not images."""
+def _images(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return channels, height and width; raise an error if the data are not images."""
     if len(shape) != 3:
         raise OptionError(
             "", f"needs images [channels, height, width]; the data set's shape is {list(shape)}"
         )
-    return shape[0]
+    channels, height, width_px = shape
+    return channels, height, width_px
+
+
+def _group_norm(num_channels: int, num_groups: int) -> nn.GroupNorm:
+    """Return group normalisation (Wu and He 2018) with at most this number of groups of equal size."""
+    return nn.GroupNorm(gcd(num_groups, num_channels), num_channels)
 
 
 class FlatModel:
@@ -199,14 +216,16 @@ class FlatModel:
     ) -> None:
         self.build = build
         self.channels_last = channels_last
-        with seeded(0):  # the initial weights are not used
+        with seeded(0):  # these weights are not used
             module = build()
         buffers = [name for name, _ in module.named_buffers()]
         if buffers:
             raise ValueError(
-                f"a model must have no state except its parameters; it has the buffers {', '.join(buffers)}"
+                f"a model must have no state except its parameters; it has the buffers {', '.join(buffers)}; "
+                "use nn.GroupNorm instead of batch normalisation"
             )
         self.generator = torch.Generator(device)
+        """The source of dropout; `training` seeds it."""
         self.module = _with_seeded_dropout(module, self.generator).to(device).eval()
         self.shapes = {name: p.shape for name, p in module.named_parameters()}
         self.num_parameters = sum(p.numel() for p in module.parameters())
@@ -296,17 +315,18 @@ class SeededDropout(nn.Module):
         return x * kept.to(x.dtype) / keep if keep > 0 else x * 0.0
 
 
-DROPOUT = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
+DROPOUT: Mapping[type[nn.Module], bool] = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
 """The layers that are replaced by `SeededDropout`, and whether they drop whole channels."""
 
 
 def _with_seeded_dropout(module: nn.Module, generator: torch.Generator) -> nn.Module:
     """Replace the dropout layers of a module, because torch's draw from a global generator."""
     if type(module) in DROPOUT:
-        assert isinstance(module.p, float)
+        assert isinstance(module.p, float | int)
         return SeededDropout(module.p, DROPOUT[type(module)], generator)
-    for name, child in module.named_children():
-        setattr(module, name, _with_seeded_dropout(child, generator))
+    for name, child in module._modules.items():  # `named_children` leaves out repeated layers
+        if child is not None:
+            setattr(module, name, _with_seeded_dropout(child, generator))
     return module
 
 
@@ -315,14 +335,15 @@ _lock = RLock()
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Make torch's random functions draw from a new generator with this seed, in this thread.
+def seeded(seed: int) -> Iterator[torch.Generator]:
+    """Make torch's random functions draw from a new generator with this seed, in this thread; yield it.
 
     The draws are the same as after `torch.manual_seed(seed)`, but the global generator is neither read nor
     changed. A random function that accepts no generator raises a ValueError.
     """
-    with _lock, _PassGenerator(torch.Generator().manual_seed(seed)):
-        yield
+    generator = torch.Generator().manual_seed(seed)
+    with _lock, _PassGenerator(generator):
+        yield generator
 
 
 class _PassGenerator(TorchDispatchMode):
