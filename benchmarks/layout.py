@@ -23,7 +23,8 @@ from rdpfl_sim.learning.models import MODELS, FlatModel, Precision
 from rdpfl_sim.learning.training import train
 
 SHAPE, NUM_CLASSES, BATCH_SIZE = [3, 32, 32], 10, 64
-NUM_STEPS, NUM_REPEATS = 2, 9
+NUM_STEPS = 2
+NUM_REPEATS = {"cnn": 9, "resnet": 9, "torchvision": 3}
 LAYOUTS = {"channels_last": True, "default": False}
 
 
@@ -43,7 +44,7 @@ def measured(name: str) -> dict[tuple[Precision, str], float]:
         for precision, (layout, channels_last) in product(get_args(Precision), LAYOUTS.items())
     }
     times_s: dict[tuple[Precision, str], list[float]] = {key: [] for key in variants}
-    for repeat in range(NUM_REPEATS + 1):
+    for repeat in range(NUM_REPEATS[name] + 1):
         for key, run in variants.items():
             start = perf_counter()
             run()
@@ -57,7 +58,7 @@ def rows() -> list[Row]:
     arithmetic.use("native")
     torch.set_num_threads(1)
     found = []
-    for name in ("cnn", "resnet", "torchvision"):
+    for name in NUM_REPEATS:
         times_s = measured(name)
         for precision in get_args(Precision):
             declared = precision in MODELS.facts(name).channels_last

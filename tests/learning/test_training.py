@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
-from rdpfl_sim.learning.training import OwnBatch, batches, num_local_steps, train
+from rdpfl_sim.learning.training import OwnBatch, batches, constant, cosine, num_local_steps, step, train
 
 briefly = partial(train, num_steps=3, batch_size=8, learning_rate=0.1, momentum=0.9, weight_decay=0.1, seed=1)
 
@@ -30,23 +30,41 @@ def shard_of(shape: list[int], num_samples: int = 21, num_classes: int = 4) -> S
 
 
 def plain_training(
-    module: nn.Module, shard: Shard, num_steps: int, batch_size: int, seed: int, **sgd: Any
+    module: nn.Module,
+    shard: Shard,
+    num_steps: int,
+    batch_size: int,
+    seed: int,
+    clip_norm: float | None = None,
+    optimiser: torch.optim.SGD | None = None,
+    **sgd: Any,
 ) -> float:
     """Train with a plain torch loop on the same batches; return the mean loss."""
-    optimiser = torch.optim.SGD(module.parameters(), **sgd)
+    optimiser = optimiser or torch.optim.SGD(module.parameters(), **sgd)
     losses = []
     for positions in batches(len(shard), batch_size, num_steps, seed):
         rows = shard.indices[positions]
         optimiser.zero_grad()
         loss = cross_entropy(module(shard.x[rows]), shard.y[rows])
         torch.autograd.backward(loss)
+        if clip_norm is not None:
+            nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
         optimiser.step()
         losses.append(loss.item())
     return sum(losses) / len(losses)
 
 
 @pytest.mark.parametrize(
-    "sgd", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.01}], ids=str
+    "sgd",
+    [
+        {},
+        {"momentum": 0.9},
+        {"weight_decay": 0.1},
+        {"momentum": 0.5, "weight_decay": 0.01},
+        {"clip_norm": 0.3, "weight_decay": 0.1},
+        {"clip_norm": 1e6},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("build", [cnn, mlp, softmax])
 def test_training_equals_a_plain_module_with_torch_sgd(
@@ -62,6 +80,85 @@ def test_training_equals_a_plain_module_with_torch_sgd(
     torch.testing.assert_close(trained_w, model.flatten(plain))
     assert mean_loss == pytest.approx(loss, rel=1e-5)
     assert not torch.allclose(trained_w, w)
+
+
+def test_velocity_continues_over_calls_as_with_one_optimiser() -> None:
+    shard, module = shard_of([5]), mlp([5], 4)
+    plain, model = deepcopy(module), FlatModel(lambda: module)
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    w, velocity = model.vector.clone(), torch.zeros_like(model.vector)
+    for round_ in range(4):
+        optimiser.param_groups[0]["lr"] = 0.1 / (1 + round_)
+        w, _ = train(
+            model,
+            w,
+            shard,
+            num_steps=3,
+            batch_size=8,
+            learning_rate=0.1 / (1 + round_),
+            momentum=0.9,
+            velocity=velocity,
+            weight_decay=0.1,
+            seed=round_,
+        )
+        plain_training(plain, shard, num_steps=3, batch_size=8, seed=round_, optimiser=optimiser)
+    torch.testing.assert_close(w, model.flatten(plain))
+    assert not torch.allclose(briefly(model, model.flatten(plain), shard)[0], w)
+
+
+def test_velocity_of_another_mask_moves_no_entry_outside_the_mask() -> None:
+    shard, model = shard_of([5]), FlatModel(lambda: softmax([5], 4))
+    w, mask = model.initial(0), torch.arange(24) % 2 == 0
+    velocity = torch.ones(24)
+    trained_w, _ = briefly(model, w, shard, velocity=velocity, mask=mask)
+    assert torch.equal(trained_w[~mask], w[~mask])
+    assert not (trained_w == w)[mask].any()
+
+
+def test_training_in_bfloat16_is_repeatable_close_to_float32_and_returns_float32() -> None:
+    shard, model = shard_of([3, 8, 8]), FlatModel(lambda: cnn([3, 8, 8], 4))
+    w = model.initial(0)
+    exact, loss = briefly(model, w, shard)
+    rounded, rounded_loss = briefly(model, w, shard, precision="bfloat16")
+    again, _ = briefly(model, w, shard, precision="bfloat16")
+    assert torch.equal(rounded, again)
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, exact)
+    assert rounded_loss == pytest.approx(loss, rel=0.02)
+    assert (rounded - exact).norm() < 0.05 * (exact - w).norm()
+
+
+def test_every_step_in_bfloat16_uses_the_weights_of_the_step_before() -> None:
+    shard, model = shard_of([5], num_samples=8), FlatModel(lambda: softmax([5], 4))
+    w = model.initial(0)
+    two_steps, _ = train(
+        model, w, shard, num_steps=2, batch_size=8, learning_rate=5.0, precision="bfloat16", seed=1
+    )
+    whole = {"num_steps": 1, "batch_size": 8, "learning_rate": 5.0, "precision": "bfloat16"}
+    for seed in (1, 2):  # batches of the whole shard, up to the order of their sums
+        w, _ = train(model, w, shard, seed=seed, **whole)
+    torch.testing.assert_close(two_steps, w, rtol=0.02, atol=0.02)
+
+
+def test_learning_rate_schedules_by_hand() -> None:
+    assert [constant(t, 5) for t in range(5)] == [1.0] * 5
+    assert [constant(t, 5, warmup=4) for t in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [step(t, 6, every=2, factor=0.5) for t in range(6)] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    assert [step(t, 6, every=2, factor=0.5, warmup=2) for t in range(6)] == [0.5, 1.0, 1.0, 1.0, 0.5, 0.5]
+    # cos 0 = 1, cos pi / 2 = 0, cos pi = -1
+    assert [cosine(t, 3, floor=0.2) for t in range(3)] == [1.0, 0.6, 0.2]
+    assert [cosine(t, 5, floor=0.2, warmup=2) for t in range(5)] == [0.5, 1.0, 1.0, 0.6, 0.2]
+    assert [cosine(t, 3, floor=0.2) for t in (3, 9)] == [0.2, 0.2]
+    assert cosine(0, 1) == 1.0
+
+
+@given(st.integers(0, 300), st.integers(1, 300), st.integers(0, 300), st.floats(1e-9, 1))
+def test_factors_of_a_schedule_are_positive_and_at_most_one(
+    t: int, rounds: int, warmup: int, least: float
+) -> None:
+    assert 0 < constant(t, rounds, warmup=warmup) <= 1
+    assert 0 < cosine(t, rounds, floor=least, warmup=warmup) <= 1
+    assert 0 < step(t, rounds, every=50, factor=least, warmup=warmup) <= 1
 
 
 def test_one_step_by_hand() -> None:
