@@ -65,7 +65,9 @@ def rows() -> list[Row]:
             ours, other = ("channels_last", "default") if declared else ("default", "channels_last")
             seconds, other_s = times_s[precision, ours], times_s[precision, other]
             task = f"a training step of {name}, {precision}: {ours}"
-            found.append(Row(task, f"{1e3 * seconds:.0f} ms", f"{other} {1e3 * other_s:.0f} ms", seconds / other_s))
+            found.append(
+                Row(task, f"{1e3 * seconds:.0f} ms", f"{other} {1e3 * other_s:.0f} ms", seconds / other_s)
+            )
     return found
 
 

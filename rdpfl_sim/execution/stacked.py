@@ -143,9 +143,13 @@ class Stacked(Executor):
         if velocities[0] is not None:
             after = [result.velocities for result in results if result.velocities is not None]
             velocities = _rows(torch.stack(after, dim=1))
-        columns = zip(jobs, _rows(first.w), first.losses, seconds, _rows(first.directions), velocities, strict=True)
+        columns = zip(
+            jobs, _rows(first.w), first.losses, seconds, _rows(first.directions), velocities, strict=True
+        )
         return [
-            Trained(w, (self.num_steps[job.client],), (loss,), (job.learning_rate,), second_w, direction, velocity)
+            Trained(
+                w, (self.num_steps[job.client],), (loss,), (job.learning_rate,), second_w, direction, velocity
+            )
             for job, w, loss, second_w, direction, velocity in columns
         ]
 

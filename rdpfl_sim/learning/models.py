@@ -117,8 +117,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of the layers and the shortcut."""
-        # A 1x1 convolution with a stride is the same, but oneDNN's writes past its buffers on AVX2 if there are
-        # few channels.
+        # The same as a stride of the 1x1 convolution, in which oneDNN writes past its buffers on AVX2 if there
+        # are few channels.
         skipped = x[:, :, :: self.stride, :: self.stride]
         return functional.relu(self.layers(x) + self.shortcut(skipped))
 
@@ -191,7 +191,7 @@ def _images(shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _group_norm(num_channels: int, num_groups: int) -> nn.GroupNorm:
-    """Return group normalisation (Wu and He 2018) with at most this number of groups, which are equally large.
+    """Return group normalisation (Wu and He 2018) with at most this number of groups of equal size.
 
     A group has at least two channels, because torch refuses to normalise a single number.
     """
@@ -321,7 +321,12 @@ class SeededDropout(nn.Module):
         return x * kept.to(x.dtype) / keep if keep > 0 else x * 0.0
 
 
-DROPOUT: Mapping[type[nn.Module], bool] = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
+DROPOUT: Mapping[type[nn.Module], bool] = {
+    nn.Dropout: False,
+    nn.Dropout1d: True,
+    nn.Dropout2d: True,
+    nn.Dropout3d: True,
+}
 """The layers that are replaced by `SeededDropout`, and whether they drop whole channels."""
 
 

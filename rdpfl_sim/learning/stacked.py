@@ -258,7 +258,9 @@ def train_stacked(
             for rows, learning_rate in rates:
                 p[rows].sub_(g[rows], alpha=learning_rate)
     ends = stack.pack(parameters)
-    lengths = torch.tensor([client.learning_rate * client.num_steps for client in clients], device=ends.device)
+    lengths = torch.tensor(
+        [client.learning_rate * client.num_steps for client in clients], device=ends.device
+    )
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
     mean_losses = [loss / k for loss, k in zip(losses.tolist(), num_steps, strict=True)]
     last = None if velocities is None else stack.pack(velocities)

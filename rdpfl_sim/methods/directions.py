@@ -39,7 +39,9 @@ from rdpfl_sim.vectors import row_norms
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
 StepSize: TypeAlias = Annotated[
     Literal["local"] | Positive,
-    Doc("'local': gamma = coefficient * eta_t * K, so that lambda = 0 is local SGD; a number is gamma itself"),
+    Doc(
+        "'local': gamma = coefficient * eta_t * K, so that lambda = 0 is local SGD; a number is gamma itself"
+    ),
 ]
 Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coefficient, for step = 'local'")]
 

@@ -157,7 +157,9 @@ def theory_covers_training(training: TrainingSection, evaluation: EvaluationSect
         message = "evaluation.theory requires a constant learning rate without warm-up"
         yield Problem("training.schedule", message, schedule.name)
     if training.momentum > 0:
-        yield Problem("training.momentum", "evaluation.theory requires SGD without momentum", training.momentum)
+        yield Problem(
+            "training.momentum", "evaluation.theory requires SGD without momentum", training.momentum
+        )
     if training.clip_gradient is not None:
         message = "evaluation.theory requires gradients that are not clipped"
         yield Problem("training.clip_gradient", message, training.clip_gradient)

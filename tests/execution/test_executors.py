@@ -165,9 +165,7 @@ def test_training_in_bfloat16_is_not_stacked() -> None:
     data = replace(data, settings=replace(data.settings, precision="bfloat16"))
     executor = stacked(replace(experiment.computation, training_data=data))
     assert isinstance(executor, Inline)
-    assert executor.warning == (
-        "clients are trained one at a time, because training.precision is 'bfloat16'"
-    )
+    assert executor.warning == ("clients are trained one at a time, because training.precision is 'bfloat16'")
 
 
 @pytest.mark.slow

@@ -52,9 +52,7 @@ METHODS: dict[str, Method] = {
     "krum gossip": KrumGossip(SETTINGS),
     "median gossip": KrumGossip(SETTINGS, aggregator=median),
     "ditto": Ditto(SETTINGS),
-    "fedper": Fedper(
-        RunInfo(20, [Layer("0.weight", 0, (1, SIZE - 7)), Layer("1.weight", SIZE - 7, (1, 7))])
-    ),
+    "fedper": Fedper(RunInfo(20, [Layer("0.weight", 0, (1, SIZE - 7)), Layer("1.weight", SIZE - 7, (1, 7))])),
     "local": Local(SETTINGS),
 }
 NUM_MESSAGES = [4, 4, 3, 0, 4, 1, 40, 7, 4]

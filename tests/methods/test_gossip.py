@@ -27,7 +27,8 @@ from rdpfl_sim.simulation.experiment import Experiment
 from tests.methods.one_client import client, inbox, messages, send, start, stats, update
 from tests.support import small_scenario, trained
 
-SETTINGS = RunInfo(rounds=10,
+SETTINGS = RunInfo(
+    rounds=10,
     layers=[Layer("0.weight", 0, (1, 1)), Layer("0.bias", 1, (1,)), Layer("2.weight", 2, (1, 1))],
 )
 HUGE = 3e38

@@ -90,9 +90,8 @@ class Learner:
 def direct(sim: Experiment) -> list[Tensor]:
     learners = [Learner(sim, i) for i in range(CLIENTS)]
     for t in range(1, ROUNDS + 1):
-        before, lengths = [each.w for each in learners], []
-        for each in learners:
-            lengths.append((ETA if t <= 3 else ETA / 2) * each.train(t))
+        before = [each.w for each in learners]
+        lengths = [(ETA if t <= 3 else ETA / 2) * each.train(t) for each in learners]
         u = [(w - each.w) / length for w, each, length in zip(before, learners, lengths, strict=True)]
         for i, each in enumerate(learners):
             d_bar = torch.stack([u[j] for j in range(CLIENTS) if j != i]).mean(dim=0)
