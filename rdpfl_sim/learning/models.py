@@ -117,8 +117,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of the layers and the shortcut."""
-        # The same as a stride of the 1x1 convolution, in which oneDNN writes past its buffers on AVX2 if there
-        # are few channels.
+        # The same as a stride of the 1x1 convolution. There oneDNN writes past its buffers on AVX2 if the
+        # input has few channels.
         skipped = x[:, :, :: self.stride, :: self.stride]
         return functional.relu(self.layers(x) + self.shortcut(skipped))
 
