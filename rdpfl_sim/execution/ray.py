@@ -115,7 +115,8 @@ class Worker:
 
     def train(self, job: TrainingJob) -> Trained:
         """Run a training job."""
-        job = job._replace(task=_to_device(job.task, self.device))
+        velocity = None if job.velocity is None else job.velocity.to(self.device)
+        job = job._replace(task=_to_device(job.task, self.device), velocity=velocity)
         return _to_device(self.training_data.train(self.model, job), devices.CPU)
 
     def evaluate(self, job: EvalJob) -> EvalResult:

@@ -15,8 +15,9 @@ from rdpfl_sim.execution.auto import EXECUTORS
 from rdpfl_sim.execution.auto import REMOVED as REMOVED_EXECUTORS
 from rdpfl_sim.execution.devices import MAX_WORKERS, DeviceName
 from rdpfl_sim.learning.datasets.dataset import DATASETS
-from rdpfl_sim.learning.models import MODELS
+from rdpfl_sim.learning.models import MODELS, Precision
 from rdpfl_sim.learning.partition import PARTITIONS
+from rdpfl_sim.learning.training import LEARNING_RATE_SCHEDULES
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
@@ -50,6 +51,7 @@ CHOICES = {
         OneOf(DATASETS, "digits"),
         OneOf(PARTITIONS, "dirichlet"),
         OneOf(MODELS, "mlp", base=ModelTable),
+        OneOf(LEARNING_RATE_SCHEDULES, "constant"),
         OneOf(METHODS, "rdpfl"),
         OneOf(ATTACKS, "none"),
         OneOf(TIMING_ATTACKS, "none"),
@@ -101,10 +103,23 @@ class TrainingSection(Strict):
         default=64, description="batch size, in samples"
     )
     learning_rate: Positive = Field(default=0.01, description="learning rate, eta in the paper")
-    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
-        default=0.0, description="momentum, which starts at zero in every round"
+    schedule: Annotated[Component, CHOICES["learning_rate_schedule"]] = component_field(
+        "learning_rate_schedule", "factor of the learning rate in round t + 1 of a client"
+    )
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(default=0.0, description="momentum")
+    momentum_over_rounds: bool = Field(
+        default=False, description="whether momentum continues in the next round; otherwise it starts at zero"
     )
     weight_decay: NonNegative = Field(default=0.0, description="weight decay, a factor of w in the gradient")
+    clip_gradient: Positive | None = Field(
+        default=None,
+        description="largest norm of the gradient of a batch, before weight decay; default: no limit",
+    )
+    precision: Precision = Field(
+        default="float32",
+        description="number format of products and convolutions in training; weights, messages, aggregation "
+        "and losses are always float32; bfloat16 implies native arithmetic",
+    )
     start: Literal["same", "different"] = Field(
         default="same", description="whether all clients start with the same model"
     )

@@ -18,7 +18,7 @@ from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, TrainingConfig, TrainingData
 from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.models import MODELS, FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test, split_validation
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
 from rdpfl_sim.plugin_checks import rehearse
@@ -35,6 +35,10 @@ SMALL_TEST = 5
 """Personal test sets with fewer images cause a warning."""
 
 NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic = 'native' confirms this"
+
+SLOW_BFLOAT16 = (
+    "this processor has no bfloat16 arithmetic, so training in bfloat16 is many times slower than in float32"
+)
 
 COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
 
@@ -59,12 +63,12 @@ class Experiment:
         problems: list[Problem] = []
         execution = scenario.execution
         with collect_problems(problems):
-            arithmetic.use(execution.arithmetic)
+            arithmetic.use(scenario.arithmetic)
         with collect_problems(problems), errors_at("execution", execution):
             devices.check(execution.device, EXECUTORS.facts(execution.executor.name))
         with collect_problems(problems):
             self.deployment = Deployment(scenario)
-        module: nn.Module | None = None
+        model: FlatModel | None = None
         with collect_problems(problems):
             data = load_data(scenario)
             with collect_problems(problems):
@@ -73,23 +77,24 @@ class Experiment:
                 with errors_at("evaluation", scenario.evaluation):
                     parts = self._held_out(shards)
             with collect_problems(problems), errors_at("model", scenario.model):
-                self.architecture = Architecture(scenario.model.bind(), data.shape, data.num_classes)
-                module = self.architecture.module()  # `FlatModel.initial` replaces its weights
+                model = build_model(scenario, data)
+                build = scenario.model.bind(guarded=False)
+                self.architecture = Architecture(build, data.shape, data.num_classes)
         with collect_problems(problems), errors_at("method", scenario.method):
-            layers = () if module is None else layers_of(module)
-            run = RunInfo(scenario.training.learning_rate, scenario.rounds, layers)
+            run = RunInfo(scenario.rounds, () if model is None else layers_of(model.module))
             self.method: Method = scenario.method.bind()(run)
         if problems:
             raise ScenarioError(problems)
-        assert module is not None
+        assert model is not None
         with errors_at("model", scenario.model):  # every client has its own model
             num_models = 2 if scenario.output.models == "best" else 1
-            check_memory("", 4 * size_of(module) * scenario.clients.count * num_models)
+            check_memory("", 4 * model.num_parameters * scenario.clients.count * num_models)
         self.device = devices.choose(
-            execution.device, size_of(module), EXECUTORS.facts(execution.executor.name)
+            execution.device, model.num_parameters, EXECUTORS.facts(execution.executor.name)
         )
         devices.prepare(self.device)
-        self._build_learning(data, Split(shards, *parts), FlatModel(module, self.device))
+        model = model if self.device == devices.CPU else model.on(self.device)
+        self._build_learning(data, Split(shards, *parts), model)
         if scenario.output.models != "none":
             with errors_at("output", scenario.output):
                 check_size(self.model, scenario.clients.count)
@@ -105,7 +110,9 @@ class Experiment:
         """Properties of the scenario, its data and its compute times that may make the result misleading."""
         found = [*self.deployment.warnings, *self._coarse_tests()]
         if self.scenario.execution.arithmetic != self.arithmetic:
-            found.append(NOT_PORTABLE.format(arithmetic.why_native(self._kind_of_device)))
+            found.append(NOT_PORTABLE.format(self._why_native))
+        if self._kind_of_device == "cpu" and self.settings.precision == "bfloat16":
+            found += [] if arithmetic.has_bfloat16() else [SLOW_BFLOAT16]
         if self.executor_warning is not None:
             found.append(self.executor_warning)
         of_faults = self.deployment.fault_warnings(training_s=min(self.compute_times.base_s))
@@ -114,8 +121,12 @@ class Experiment:
     @property
     def arithmetic(self) -> arithmetic.Arithmetic:
         """The arithmetic of the run: portable results exist only on x86-64 processors."""
-        is_native = arithmetic.why_native(self._kind_of_device) is not None
-        return "native" if is_native else self.scenario.execution.arithmetic
+        return self.scenario.execution.arithmetic if self._why_native is None else "native"
+
+    @property
+    def _why_native(self) -> str | None:
+        """The reason why the results cannot be portable, or None."""
+        return arithmetic.why_native(self._kind_of_device, self.scenario.training.precision)
 
     @property
     def _kind_of_device(self) -> str:
@@ -183,7 +194,12 @@ class Experiment:
         ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
-        self.settings = settings = TrainingConfig(**self.scenario.training.model_dump(exclude={"start"}))
+        training = self.scenario.training
+        self.settings = settings = TrainingConfig(
+            **training.model_dump(exclude={"start", "schedule"}),
+            schedule=training.schedule.bind(),
+            rounds=self.scenario.rounds,
+        )
         flipped = data.num_classes - 1 - y_train
         poisoned = {
             client: replace(self.train_shards[client], y=flipped) for client in self.deployment.byzantine
@@ -249,7 +265,7 @@ class Experiment:
     def message_form(self) -> Form:
         """Return the form of all messages, which is the form of client 0's payload."""
         state = self.initial_state(0)
-        trained = Trained(state.w, num_steps=(1,), losses=(0.0,))
+        trained = Trained(state.w, num_steps=(1,), losses=(0.0,), learning_rates=(1.0,))
         _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])
         return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0]).form
 
@@ -266,9 +282,14 @@ def layers_of(module: nn.Module) -> list[Layer]:
     return layers
 
 
-def size_of(module: nn.Module) -> int:
-    """Return the number of parameters of a model."""
-    return sum(p.numel() for p in module.parameters())
+def build_model(scenario: Scenario, data: Dataset) -> FlatModel:
+    """Return the model on the CPU, in the memory layout for the precision of the training."""
+    model, arguments = scenario.model, (data.shape, data.num_classes)
+    if type(model).plugin is not None:
+        model.bind()(*arguments)  # tested here, and not again for every initial model
+    build = partial(model.bind(guarded=False), *arguments)
+    channels_last = scenario.training.precision in MODELS.facts(model.name).channels_last
+    return FlatModel(build, channels_last=channels_last)
 
 
 def wants_gpu(scenario: Scenario) -> bool:
@@ -282,7 +303,7 @@ def wants_gpu(scenario: Scenario) -> bool:
     if device == "auto":
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
-            num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
+            num_parameters = build_model(scenario, data).num_parameters
     return not executor.is_remote and devices.uses_gpu(device, num_parameters, executor)
 
 

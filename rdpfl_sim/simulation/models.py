@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -75,7 +76,7 @@ class Architecture:
 
     def flat(self) -> FlatModel:
         """Return the module with its flat vector, on the CPU."""
-        return FlatModel(self.module())
+        return FlatModel(partial(self.build, self.shape, self.num_classes))
 
     @property
     def metadata(self) -> Mapping[str, str]:

@@ -34,7 +34,7 @@ def state_of(w: Tensor, mask: Tensor, next_mask: Tensor) -> DispflState:
 
 
 def method(layers: list[Layer] = LAYERS, rounds: int = 10, **options) -> Dispfl:
-    return Dispfl(RunInfo(0.1, rounds, layers), **options)
+    return Dispfl(RunInfo(rounds, layers), **options)
 
 
 def mask_of(*bits: int) -> Tensor:
