@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rdpfl_sim.errors import OptionError, PluginError, Problem, RunError, ScenarioError
 from rdpfl_sim.files import Buffer, open_input, open_inside
-from rdpfl_sim.learning.models import FlatModel, seeded
+from rdpfl_sim.learning.models import MODELS, FlatModel, seeded
 from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.results.run import Run
@@ -68,6 +68,14 @@ class Architecture:
     shape: tuple[int, ...]
     """The shape of one example."""
     num_classes: int
+    channels_last: bool
+    """The order of convolution weights in the flat vector."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, shape: Sequence[int], num_classes: int) -> Architecture:
+        """Return the architecture of a scenario's models for this data."""
+        channels_last = scenario.training.precision in MODELS.facts(scenario.model.name).channels_last
+        return cls(scenario.model.bind(guarded=False), tuple(shape), num_classes, channels_last)
 
     def module(self) -> nn.Module:
         """Return a new module with arbitrary weights."""
@@ -76,7 +84,8 @@ class Architecture:
 
     def flat(self) -> FlatModel:
         """Return the module with its flat vector, on the CPU."""
-        return FlatModel(partial(self.build, self.shape, self.num_classes))
+        build = partial(self.build, self.shape, self.num_classes)
+        return FlatModel(build, channels_last=self.channels_last)
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -96,7 +105,7 @@ class Architecture:
         largest = max((max(entry.shape, default=1) for entry in file.entries.values()), default=0)
         if num_classes > largest:
             raise TensorFileError(f"has no parameter for {num_classes} classes")
-        return cls(scenario.model.bind(), tuple(shape), num_classes)
+        return cls.of(scenario, shape, num_classes)
 
 
 class Models:
