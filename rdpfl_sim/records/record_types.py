@@ -98,28 +98,64 @@ class EstimateRecord(RoundRecord, total=False):
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
 
+PersonalAccuracy: TypeAlias = Annotated[
+    float | None,
+    Field("fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"),
+]
+PersonalLoss: TypeAlias = Annotated[
+    float | None, Field("nats", "mean cross-entropy on these data", heading="loss")
+]
+GlobalAccuracy: TypeAlias = Annotated[
+    float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+]
+GlobalLoss: TypeAlias = Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+
+
 class Scores(TypedDict):
-    """The result of an evaluation; None if a value was not measured."""
+    """The result of the evaluation of one model; None if a value was not measured."""
 
-    personal_accuracy: Annotated[
-        float | None,
-        Field(
-            "fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"
-        ),
+    personal_accuracy: PersonalAccuracy
+    personal_loss: PersonalLoss
+    global_accuracy: GlobalAccuracy
+    global_loss: GlobalLoss
+
+
+class TrainedScores(TypedDict):
+    """The evaluation of a model after local training; None if `evaluation.moments` omits it."""
+
+    trained_time_s: Annotated[
+        float | None, Field("s", "end of the last local training; 0 for an initial model")
     ]
-    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data", heading="loss")]
-    global_accuracy: Annotated[
-        float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+    trained_personal_accuracy: PersonalAccuracy
+    trained_personal_loss: PersonalLoss
+    trained_global_accuracy: GlobalAccuracy
+    trained_global_loss: GlobalLoss
+
+
+class UpdatedScores(TypedDict):
+    """The evaluation of a model after the exchange; None if `evaluation.moments` omits it."""
+
+    updated_time_s: Annotated[
+        float | None, Field("s", "end of the last finished round; 0 for an initial model")
     ]
-    global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    updated_personal_accuracy: PersonalAccuracy
+    updated_personal_loss: PersonalLoss
+    updated_global_accuracy: GlobalAccuracy
+    updated_global_loss: GlobalLoss
 
 
-class Evaluated(RoundRecord, Scores):
-    """A client's model is evaluated; `round` is the client's last finished round."""
+class Evaluated(RoundRecord, TrainedScores, UpdatedScores):
+    """A client's models are evaluated; `round` is the client's last finished round.
+
+    `trained_*` belongs to the model after the last local training: that of this round or, if the client has
+    stopped during its next round, possibly that of the next round. `updated_*` belongs to the model after the
+    exchange of this round. A client that has started afresh has its new initial model in both. The record is
+    written at the end of the round or, for the last evaluation of a client, at the end of the run.
+    """
 
 
 class Theory(RoundRecord):
-    """Loss and gradient of a client's objective, for the paper's bound (`evaluation.theory`)."""
+    """Loss and gradient of a client's objective after the exchange (`evaluation.theory`)."""
 
     loss: Annotated[float | None, Field("nats", "objective f on all training data of the client")]
     gradient_norm: Annotated[float | None, Field("norm of a gradient", "length of the gradient of f")]

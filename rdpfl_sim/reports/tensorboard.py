@@ -12,11 +12,16 @@ import orjson
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.reader import Record, Topology
 from rdpfl_sim.records.record_types import RoundRecord, Scores
 
-EVALUATION_TAGS = {name: "/".join(reversed(name.split("_"))) for name in Scores.__annotations__}
-"""The tags of scores, such as `accuracy/personal`."""
+EVALUATION_TAGS = {
+    f"{moment}_{name}": "/".join([*reversed(name.split("_")), moment])
+    for moment in MOMENTS
+    for name in Scores.__annotations__
+}
+"""The tags of scores, such as `accuracy/personal/trained`."""
 HONEST_MEAN = "honest-mean"
 
 Series: TypeAlias = "dict[str, array[float]]"

@@ -18,6 +18,7 @@ from rdpfl_sim.learning.datasets.dataset import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.methods import METHODS
+from rdpfl_sim.records.metrics import Moments
 from rdpfl_sim.world.adversary.adversary import Level
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
@@ -217,6 +218,11 @@ class EvaluationSection(Strict):
 
     every: Count = Field(
         default=5, description="rounds between evaluations; the first and last are always evaluated"
+    )
+    moments: Moments = Field(
+        default="both",
+        description="models to evaluate: trained, after the local training; updated, after the exchange with "
+        "neighbours. Tables and figures show trained unless only updated is evaluated",
     )
     global_test: bool = Field(default=True, description="also evaluate on the global test set")
     global_every: Count | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -141,7 +141,6 @@ class Simulation:
             self.training_times,
             changes=deployment.changes(),
             initial_state=experiment.initial_state,
-            on_departure=self.evaluations.evaluate_changed,
             on_end=partial(self.end, RunStatus.FINISHED),
         )
         self.checkpoint_writer = (
@@ -178,7 +177,7 @@ class Simulation:
             self.started_s -= self.wall_s
         else:
             self._record_start()
-            self.evaluations.begin(self.clients)
+            self.evaluations.evaluate_changed(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
@@ -195,9 +194,10 @@ class Simulation:
             self.evaluations.evaluate_changed(self.clients)
         self._show_progress()
         self._record_end()
-        summary = summarise(self)
         if self.files is not None:
             self.files.sync()
+        summary = summarise(self)
+        if self.files is not None:
             self.files.write_json(SUMMARY, summary)
         if self.checkpoint_writer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpoint_writer.clear()
@@ -263,6 +263,7 @@ class Simulation:
             rounds=self.scenario.rounds,
             exchanges=self.experiment.method.exchanges,
             message_form=self.experiment.message_form(),
+            trained_model=self.experiment.method.trained_model,
             messages_per_sender=timing.mailbox_per_sender,
             prefer=timing.prefer,
             on_training=self._on_training,
@@ -314,6 +315,10 @@ class Simulation:
         for client in self.clients:
             self.recorder.model(client.id, client.state.learning.w[0])
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
+
+    def evaluated_rows(self) -> Iterable[MetricsRow]:
+        """Return the rows of all evaluations so far, which must have been flushed."""
+        return self.metrics if self.files is None else RunReader(self.files.path).metrics_rows()
 
     def count_messages(self) -> dict[str, int]:
         """Return the counts of messages by outcome."""

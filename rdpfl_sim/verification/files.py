@@ -17,7 +17,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.files import TOPOLOGY
-from rdpfl_sim.records.metrics import TARGETS, MetricsRow
+from rdpfl_sim.records.metrics import SLACK, TARGETS, MetricsRow, selected_moments
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.record_types import (
     MessageDelivered,
@@ -30,7 +30,6 @@ from rdpfl_sim.records.record_types import (
 )
 from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.evaluation import SLACK
 from rdpfl_sim.verification.check import Checks
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 
@@ -303,38 +302,63 @@ class DerivedTheory:
         return found
 
 
-def of_metrics(rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int) -> JsonObject:
-    """Return the numbers of the summary that follow from metrics.csv."""
-    latest: dict[int, MetricsRow] = {}
-    times_s: dict[str, float] = {}
-    total = 0.0
-    for row in rows:
-        client, before = row["client"], latest.get(row["client"])
-        if client not in byzantine:
-            total += (row["personal_accuracy"] or 0.0) - ((before and before["personal_accuracy"]) or 0.0)
-        latest[client] = row
-        for target in TARGETS[len(times_s) :]:
-            if total / num_honest >= target - SLACK:
-                times_s[str(target)] = row["time_s"]
+def of_metrics(
+    rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int, moments: str
+) -> JsonObject:
+    """Return the numbers of the summary that follow from metrics.csv, with `evaluation.moments`."""
+    rows = list(rows)
+    latest = {row["client"]: row for row in rows}
     honest = [row for client, row in latest.items() if client not in byzantine]
-    groups = {"honest": honest, "all": [*latest.values()]}
     by_hops: defaultdict[str, list[MetricsRow]] = defaultdict(list)
     for row in honest:
         if row["hops"] is not None:
             by_hops[str(row["hops"])].append(row)
+    headline, *others = (
+        (
+            moment,
+            {
+                "accuracy": {
+                    group: {test: _statistics(_accuracies(members, moment, test)) for test in metrics.TESTS}
+                    for group, members in (("honest", honest), ("all", [*latest.values()]))
+                },
+                "time_to_accuracy_s": _times_to_accuracy(rows, byzantine, num_honest, moment),
+            },
+        )
+        for moment in selected_moments(moments)
+    )
     return {
-        "accuracy": {
-            group: {test: _statistics(_accuracies(members, test)) for test in metrics.TESTS}
-            for group, members in groups.items()
-        },
-        "time_to_accuracy_s": times_s,
+        "moment": headline[0],
+        **headline[1],
+        **dict(others),
         "telemetry": {
             "by_hops": {
-                hops: {"num_clients": len(members), "personal_accuracy": _accuracies(members).mean()}
+                hops: {
+                    "num_clients": len(members),
+                    "personal_accuracy": _accuracies(members, headline[0]).mean(),
+                }
                 for hops, members in by_hops.items()
             }
         },
     }
+
+
+def _times_to_accuracy(
+    rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int, moment: str
+) -> dict[str, float]:
+    """Return the first time at which the mean over all honest clients is at least each target."""
+    columns = (f"{moment}_time_s", f"{moment}_personal_accuracy")
+    found = [cast("Mapping[str, Any]", row) for row in rows if row["client"] not in byzantine]
+    changes: dict[float, dict[int, float]] = {}
+    for row in found:
+        time_s, value = (row[column] for column in columns)
+        changes.setdefault(time_s, {})[row["client"]] = value
+    values: dict[int, float] = {}
+    times_s: dict[str, float] = {}
+    for time_s in sorted(changes):
+        values |= changes[time_s]
+        mean = sum(values.values()) / num_honest
+        times_s = {str(target): time_s for target in TARGETS if mean >= target - SLACK} | times_s
+    return {str(target): times_s[str(target)] for target in TARGETS if str(target) in times_s}
 
 
 def hops_from(clients: Iterable[int], neighbours: Sequence[Iterable[int]]) -> dict[int, int]:
@@ -349,8 +373,8 @@ def hops_from(clients: Iterable[int], neighbours: Sequence[Iterable[int]]) -> di
     return hops
 
 
-def _accuracies(rows: Iterable[MetricsRow], test: str = "personal") -> NDArray[np.float64]:
-    found = [cast("Mapping[str, float | None]", row)[f"{test}_accuracy"] for row in rows]
+def _accuracies(rows: Iterable[MetricsRow], moment: str, test: str = "personal") -> NDArray[np.float64]:
+    found = [cast("Mapping[str, float | None]", row)[f"{moment}_{test}_accuracy"] for row in rows]
     return np.array([value for value in found if value is not None])
 
 

@@ -61,7 +61,8 @@ class SummaryChecks:
                 return
             self._compare(summary, self._from_scenario())
             num_honest = len(self.neighbours) - len(self.files.byzantine)
-            self._compare(summary, of_metrics(self.files.metrics, self.files.byzantine, num_honest))
+            moments = self.files.scenario.evaluation.moments
+            self._compare(summary, of_metrics(self.files.metrics, self.files.byzantine, num_honest, moments))
             if self.first is not None and self.last is not None:
                 self._compare(summary, self._from_records(summary, self.first, self.last))
         except (LookupError, TypeError, AttributeError) as error:

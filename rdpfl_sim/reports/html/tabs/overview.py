@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.record_types import Scores
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
@@ -41,19 +42,27 @@ VIEWS = (
 @run_tab("Overview", position=10)
 def overview_tab(records: RunRecords) -> Sequence[Card]:
     """Show accuracy and outcomes, and the reach of the attack or, without an attack, the delays."""
-    accuracy, messages = accuracy_card(records.metrics, records.last_round), records.messages
+    run, messages = records.run, records.messages
+    exchanged = run.evaluations("updated") if run.moment == "trained" else None
+    accuracy = accuracy_card(records.metrics, records.last_round, exchanged)
     if not messages.height:
         return [accuracy, no_messages("Outcomes of messages", records.run)]
     reach, *others = contamination_cards(records.metrics, records.last_round)
     return [accuracy, outcomes_card(messages), reach if others else delay_card(messages)]
 
 
-def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
-    """Show accuracy by round and by simulated time, on both test sets, and the loss."""
+def accuracy_card(metrics: pl.DataFrame, last_round: int, exchanged: pl.DataFrame | None = None) -> Card:
+    """Show accuracy by round and by simulated time, on both test sets, and the loss.
+
+    `exchanged` has the evaluations after the exchange, if the others are those after local training.
+    """
+    shown = [(metrics, *view) for view in VIEWS]
+    if exchanged is not None:
+        shown.append((exchanged, MOMENTS["updated"], "personal_accuracy", "round"))
     views = {
         view: chart(traces, x, _score_axis(column), 420, hovermode="x unified")
-        for view, column, by in VIEWS
-        if (traces := _traces(metrics, column, by))
+        for frame, view, column, by in shown
+        if (traces := _traces(frame, column, by))
         and (x := round_axis(last_round) if by == "round" else axis("simulated time (s)"))
     }
     if not views:
