@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from rdpfl_sim.records.files import EVENTS, METRICS_FILE
-from rdpfl_sim.records.metrics import selected_moments
+from rdpfl_sim.records.metrics import headline_moment
 from rdpfl_sim.records.reader import Follower
 from rdpfl_sim.reports.dashboard import Dashboard, LiveStats
 from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
@@ -29,7 +29,7 @@ class RunMonitor:
     def __init__(self, folder: Path, scenario: TomlTable) -> None:
         self.has_events: bool = scenario["output"]["events"]
         self.num_clients: int = scenario["clients"]["count"]
-        self.moment = selected_moments(scenario["evaluation"]["moments"])[0]
+        self.moment = headline_moment(scenario)
         self._follower = Follower(folder / (EVENTS if self.has_events else METRICS_FILE))
         self.dashboard = Dashboard(
             f"{scenario['name']}, seed {scenario['seed']}",

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace and print how to view it."""
-    from rdpfl_sim.records.metrics import selected_moments
+    from rdpfl_sim.records.metrics import headline_moment
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.trace import write_trace
 
@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
             run.resolve().name,
             file,
             lambda num: status.update(f"reading {run}: {num:,} records"),
-            selected_moments(RunReader(run).read_scenario()["evaluation"]["moments"])[0],
+            headline_moment(RunReader(run).read_scenario()),
         )
     if num_arrows == 0:
         messages.print("the trace has no arrows: no delivered message was recorded (output.message_events)")

@@ -20,12 +20,17 @@ MOMENTS = {"trained": "after local training", "updated": "after the exchange"}
 
 
 def selected_moments(choice: str) -> tuple[str, ...]:
-    """Return the moments that `evaluation.moments` selects. The first one is the headline.
+    """Return the moments that `evaluation.moments` selects, the headline first.
 
     >>> selected_moments("both"), selected_moments("updated")
     (('trained', 'updated'), ('updated',))
     """
     return tuple(MOMENTS) if choice == "both" else (choice,)
+
+
+def headline_moment(scenario: Mapping[str, Any]) -> str:
+    """Return the moment of accuracies in tables and figures: `trained`, unless only `updated` is selected."""
+    return selected_moments(scenario.get("evaluation", {}).get("moments", "both"))[0]
 
 
 class RoundMeans(TypedDict):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.files import remove_partial
 from rdpfl_sim.records.files import SUMMARY
-from rdpfl_sim.records.metrics import MOMENTS, selected_moments
+from rdpfl_sim.records.metrics import MOMENTS, headline_moment
 from rdpfl_sim.records.reader import RunReader, Topology
 from rdpfl_sim.reports.figure_style import (
     BYZANTINE,
@@ -66,7 +66,7 @@ def draw(run_dir: Path) -> list[Path]:
         remove_partial(run_dir / name)
     reader = RunReader(run_dir)
     rows: list[Mapping[str, Any]] = [*reader.read_metrics()]
-    moment = selected_moments(reader.read_scenario()["evaluation"]["moments"])[0]
+    moment = headline_moment(reader.read_scenario())
     columns = ("client", f"{moment}_time_s", "round", f"{moment}_personal_accuracy")
     honest, byzantine = (
         client_curves(

@@ -40,7 +40,7 @@ def summary_table(summary: JsonObject) -> RenderableType:
         f"{clients}, {num_byzantine:,} Byzantine, {rounds}"
     )
     table = Table(box=rich.box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    table.add_column(f"accuracy\n{metrics.MOMENTS[summary['moment']]}", no_wrap=True)
+    table.add_column("accuracy", no_wrap=True)
     first, *others = (statistic.heading for statistic in metrics.STATISTICS)
     for heading in (f"personal {first}", *others, "global mean"):
         table.add_column(heading, justify="right")
@@ -78,10 +78,11 @@ def provenance_table(provenance: JsonObject | None, digest: str | None) -> Rende
 
 
 def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
-    for moment in metrics.MOMENTS:
-        if moment in summary and (personal := summary[moment]["accuracy"]["honest"]["personal"]):
-            mean = score(personal["mean"])
-            yield moment, f"mean personal accuracy of honest clients {metrics.MOMENTS[moment]}: {mean}"
+    updated = (summary.get("updated", {}).get("accuracy", {}).get("honest", {}).get("personal") or {}).get(
+        "mean"
+    )
+    other = "" if updated is None else f"; {metrics.MOMENTS['updated']}, the honest mean is {score(updated)}"
+    yield "measured", f"{metrics.MOMENTS[summary['moment']]}{other}"
     messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
     yield "messages", f"{messages['sent']:,} sent: {_counts(messages, 'delivered', 'lost', 'in_flight')}"
     yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES, 'left_over')}"

@@ -36,8 +36,8 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
         record = orjson.loads(line)
-        client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
-        for tag, value in _tagged_numbers(record):
+        client, round_ = record.get("client"), record.get("round")
+        for tag, time_s, value in _tagged_numbers(record):
             if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
                 raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")
             kind = "byzantine" if client in byzantine else "honest"
@@ -67,8 +67,8 @@ def write_series(series: Mapping[str, Series], folder: Path) -> None:
                     writer.add_scalar(tag, value, int(round_), walltime=time_s)
 
 
-def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
-    """Yield the tags and values of a record, except missing values."""
+def _tagged_numbers(record: Record) -> Iterator[tuple[str, float, float]]:
+    """Yield the tags, times and values of a record, except missing values."""
     match record["event"]:
         case "evaluated":
             tags = EVALUATION_TAGS
@@ -81,4 +81,5 @@ def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
     for key, tag in tags.items():
         value = record.get(key)
         if isinstance(value, int | float):
-            yield tag, float(value)
+            moment, _, _ = key.partition("_")
+            yield tag, record.get(f"{moment}_time_s", record["time_s"]), float(value)

@@ -106,10 +106,10 @@ def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
         differing_settings([group.first for group in groups]),
         {path: [_cell(group, baseline, seeds[group.label], path) for group in groups] for path in paths},
         [
-            *_moment_notes(groups),
             *_unpaired_notes(groups, seeds),
             *_byzantine_notes(groups, seeds),
             *_unfinished_notes(groups),
+            *_moment_notes(groups),
         ],
     )
 

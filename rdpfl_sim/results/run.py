@@ -20,7 +20,7 @@ from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field
 from rdpfl_sim.records.files import EVENTS as EVENTS_FILE
 from rdpfl_sim.records.files import PROVENANCE
-from rdpfl_sim.records.metrics import MOMENTS, MetricsRow, selected_moments
+from rdpfl_sim.records.metrics import MOMENTS, MetricsRow, headline_moment
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.records.status import RunStatus
@@ -145,7 +145,7 @@ class Run:
     @property
     def moment(self) -> str:
         """The moment of accuracies in tables and figures: `trained`, unless only `updated` is evaluated."""
-        return selected_moments(self.scenario.get("evaluation", {}).get("moments", "both"))[0]
+        return headline_moment(self.scenario)
 
     def evaluations(self, moment: str | None = None) -> pl.DataFrame:
         """Return `metrics` at one moment, `trained` or `updated` (default: `Run.moment`).

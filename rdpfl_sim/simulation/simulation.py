@@ -194,10 +194,9 @@ class Simulation:
             self.evaluations.evaluate_changed(self.clients)
         self._show_progress()
         self._record_end()
-        if self.files is not None:
-            self.files.sync()
         summary = summarise(self)
         if self.files is not None:
+            self.files.sync()
             self.files.write_json(SUMMARY, summary)
         if self.checkpoint_writer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpoint_writer.clear()
@@ -317,8 +316,8 @@ class Simulation:
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
 
     def evaluated_rows(self) -> Iterable[MetricsRow]:
-        """Return the rows of all evaluations so far, which must have been flushed."""
-        return self.metrics if self.files is None else RunReader(self.files.path).metrics_rows()
+        """Return the rows of all evaluations so far."""
+        return self.metrics if self.files is None else self.files.read_metrics()
 
     def count_messages(self) -> dict[str, int]:
         """Return the counts of messages by outcome."""

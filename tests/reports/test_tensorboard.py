@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim import simulate
+from rdpfl_sim import Run, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.tensorboard import read_series
 from tests.support import small_scenario
@@ -25,18 +25,29 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         line("estimate", 1.75, 2, 1, tau=100.0),
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
-        line("evaluated", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
+        line(
+            "evaluated",
+            2.0,
+            0,
+            2,
+            trained_time_s=1.5,
+            trained_personal_accuracy=0.5,
+            trained_personal_loss=None,
+        ),
         line("message_sent", 2.0, 0, 2, size_bytes=4),
     ]
     series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
     assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
-        "client-0-honest": {"round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0], "accuracy/personal": [2, 2.0, 0.5]},
+        "client-0-honest": {
+            "round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0],
+            "accuracy/personal/trained": [2, 1.5, 0.5],
+        },
         "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.25, 1.0]},
         "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.25, 0.0]},
         "honest-mean": {
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
             "round/max_age": [1, 1.25, 1.0],
-            "accuracy/personal": [2, 2.0, 0.5],
+            "accuracy/personal/trained": [2, 1.5, 0.5],
         },
     }
 
@@ -56,9 +67,12 @@ def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> No
         *(f"client-{i}-honest" for i in range(6)),
     }
     read = EventAccumulator(str(folder / "client-3-honest")).Reload()
-    values = [(e.step, e.wall_time, e.value) for e in read.Scalars("accuracy/personal")]
-    rows = [row for row in result.metrics if row["client"] == 3]
-    assert values == [pytest.approx((row["round"], row["time_s"], row["personal_accuracy"])) for row in rows]
+    assert result.folder is not None
+    for moment in ("trained", "updated"):
+        values = [(e.step, e.wall_time, e.value) for e in read.Scalars(f"accuracy/personal/{moment}")]
+        rows = Run(result.folder).evaluations(moment).filter(client=3)
+        expected = rows.select("round", "time_s", "personal_accuracy").rows()
+        assert values == [pytest.approx(row) for row in expected]
     assert "round/tau" in read.Tags()["scalars"]
 
 

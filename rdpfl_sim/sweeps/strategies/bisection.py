@@ -23,7 +23,7 @@ from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy, selected_moments
+from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy, headline_moment
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
@@ -70,7 +70,7 @@ class BreakdownSpec:
     @property
     def metric_label(self) -> str:
         """The name of the metric, with the moment of its measurement."""
-        return metric_name(self.metric, selected_moments(self.base.evaluation.moments)[:1]).label
+        return metric_name(self.metric, [headline_moment(self.base.to_dict())]).label
 
     def run(self, index: int, seed: int) -> PlannedRun:
         """Return the run with the value at this index."""
