@@ -81,5 +81,5 @@ def _tagged_numbers(record: Record) -> Iterator[tuple[str, float, float]]:
     for key, tag in tags.items():
         value = record.get(key)
         if isinstance(value, int | float):
-            moment, _, _ = key.partition("_")
-            yield tag, record.get(f"{moment}_time_s", record["time_s"]), float(value)
+            own_time = f"{key.partition('_')[0]}_time_s"  # of the evaluated model
+            yield tag, record[own_time if own_time in record else "time_s"], float(value)

@@ -162,8 +162,8 @@ class Run:
 
     @property
     def latest(self) -> pl.DataFrame:
-        """The last evaluation of each client."""
-        return last_evaluations(self.metrics)
+        """The last evaluation of each client, at the moment of the run."""
+        return last_evaluations(self.evaluations())
 
     @property
     def messages(self) -> pl.LazyFrame:

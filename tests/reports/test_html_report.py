@@ -566,7 +566,7 @@ def test_numeric_axes_have_bands_and_words_and_no_heat_map(tmp_path: Path) -> No
     plot = cards(page)["Mean accuracy of honest clients"].views["attack: none"]
     layout: Any = plot.layout
     assert layout["xaxis"]["title"]["text"] == "Probability that a message is lost"
-    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients"
+    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients after local training"
     low, high, line = plot.traces[:3]
     assert (line["name"], line["y"]) == ("local", [1.2, 0.95, 0.7])
     assert high["fill"] == "tonexty"

@@ -8,6 +8,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.results import Run
+from rdpfl_sim.results.run import last_evaluations
 from tests.results.run_folders import EVENTS, SCENARIO, write_run
 from tests.support import small_scenario
 
@@ -84,7 +85,7 @@ def test_metrics_are_numeric_and_missing_values_are_null(tmp_path: Path) -> None
         (2, True, 0, 0.5, None),
         (0, False, None, 0.75, float("inf")),
     ]
-    assert run.latest["trained_personal_accuracy"].to_list() == [0.75, 0.5]
+    assert run.latest["personal_accuracy"].to_list() == [0.75, 0.5]
 
 
 def test_evaluations_are_those_of_one_moment_without_its_prefix(tmp_path: Path) -> None:
@@ -170,7 +171,8 @@ def test_frames_agree_with_the_summary_of_a_real_run(tmp_path: Path, fraction: f
     finished = run.rounds.filter(pl.col("finished_s").is_not_null() & ~pl.col("is_byzantine")).collect()
     assert finished.height == result.summary["telemetry"]["rounds"]["all"]["num"]
     assert run.faults.height == result.summary["num_faults"]
-    honest = run.latest.filter(~pl.col("is_byzantine"))
     for moment, section in (("trained", result.summary), ("updated", result.summary["updated"])):
+        honest = last_evaluations(run.evaluations(moment).filter(~pl.col("is_byzantine")))
         mean = section["accuracy"]["honest"]["personal"]["mean"]
-        assert honest[f"{moment}_personal_accuracy"].mean() == pytest.approx(mean)
+        assert honest["personal_accuracy"].mean() == pytest.approx(mean)
+    assert run.latest.equals(last_evaluations(run.evaluations("trained")))
