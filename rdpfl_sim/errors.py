@@ -1,4 +1,8 @@
-"""Errors that a user can fix: mistakes in a scenario, failed runs and broken plug-ins."""
+"""Errors that a user can fix: mistakes in a scenario, failed runs and broken plug-ins.
+
+A message names an argument of a function in backticks, such as `seed`. The command line prints the option
+that sets it instead.
+"""
 
 from __future__ import annotations
 

@@ -144,8 +144,16 @@ def remove_partial(path: Path) -> None:
 def make_folder(path: Path) -> None:
     """Create a folder unless it exists; raise an error if the path is a link or a file."""
     with suppress(FileExistsError):
-        path.mkdir()
+        make_new_folder(path)
     check_folder(path)
+
+
+def make_new_folder(path: Path, parents: bool = False) -> None:
+    """Create a folder, with missing parents if told so, and make it durable; raise an error if it exists."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    path.mkdir(parents=parents)
+    for folder in (path, *missing):
+        sync_folder(folder.parent)
 
 
 def check_folder(path: Path) -> None:

@@ -156,7 +156,7 @@ def set_value(raw: TomlTable, path: str, value: object) -> None:
     """Set the value at a path and create missing tables."""
     steps = split_path(path)
     if len(steps) > MAX_DEPTH:
-        raise ScenarioError([Problem("--set", f"a path has at most {MAX_DEPTH} keys", path)])
+        raise ScenarioError([Problem("`overrides`", f"a path has at most {MAX_DEPTH} keys", path)])
     table: Any = raw
     for depth, (step, next_step) in enumerate(pairwise(steps), start=1):
         inner = table.setdefault(step, {}) if isinstance(table, dict) else table[step]

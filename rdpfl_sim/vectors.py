@@ -56,6 +56,18 @@ def row_norms(v: Tensor) -> Tensor:
     return lengths
 
 
+def message_distances(messages: Tensor, points: Tensor) -> Tensor:
+    """Return |u_ij - x_i| (n, m), in float64, for messages u (n, m, d) and points x (n, d)."""
+    lengths: Tensor = vector_norm(messages - points.unsqueeze(1), dim=2, dtype=torch.float64)
+    return lengths
+
+
+def clamp_finite(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return x; entries that overflow become the largest number of their type, or of `dtype`."""
+    limit = torch.finfo(dtype or x.dtype).max
+    return x.clamp(-limit, limit)
+
+
 def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return Clip(v_i; limit_i) = v_i min{1, limit_i / |v_i|}, and a mask of the clipped rows (Section IV-C).
 

@@ -79,8 +79,11 @@ def lived(
     leave_after: Callable[[int], bool] = lambda event: False,
     mail: Mail = (),
     folder: Any = None,
+    prepare: Callable[[Simulation], object] = lambda simulation: None,
 ) -> Lived:
     """Execute a run with a limited number of events and with malformed messages in flight at its start.
+
+    `prepare` is called with a simulation before its first event.
 
     After each event that `leave_after` selects, the run is encoded as a checkpoint. A new simulation resumes
     it from the scenario and this checkpoint.
@@ -89,8 +92,9 @@ def lived(
     simulation = _simulation(experiment, folder)
     num_events = 0
     with deterministic_torch(1):
-        post(simulation, mail)
+        prepare(simulation)
         simulation.begin()
+        post(simulation, mail)
         while simulation.status is None:
             simulation.kernel.step()
             num_events += 1

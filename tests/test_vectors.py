@@ -100,6 +100,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "clip_rows": clip_some,
     "clip_around": clip_around_rows,
     "square_root": lambda x: vectors.square_root(x.abs()),
+    "clamp_finite": vectors.clamp_finite,
+    "message_distances": lambda x: vectors.message_distances(torch.stack([x, 2 * x, x**3], dim=1), x.cos()),
     "bb_coefficients": lambda x: bb_coefficients(x, x.square() - x.roll(1, 1), 1e-8, 10.0),
 }
 """Functions of x (n, d) that compute something for every row."""

@@ -2,7 +2,8 @@
 
 The files of every run and the results of every sweep must equal those of an undisturbed one. Nothing may
 hang, and no process may survive. In addition, every pinned case is resumed from all states of its folder
-between the last event and the last file, and a replay of its interrupted run must have no violations.
+between the last event and the last file, and after power failures at random moments. A replay of its
+interrupted run must have no violations.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.resume import remove_checkpoints
 from rdpfl_sim.verification.replay import compare
 from rdpfl_sim.verification.verify import verify
+from tests.fuzz.storage import Recording, disturbances, recorded, results
 from tests.killing import (
     Command,
     run_for,
@@ -43,7 +45,6 @@ from tests.killing import (
 )
 from tests.pinned.cases import scenarios
 from tests.runs import At, interrupt
-from tests.simulation.crash_states import results, states_after_last_event, torn_states
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 OVERRIDES = [
@@ -56,6 +57,7 @@ NAMES = ["complete_clean", "small_world_async", "stress/everything", "stress/rel
 KILLS_PER_RUN = 10
 KILLS_PER_SWEEP = 6
 NUM_MOMENTS = 5
+NUM_DISTURBANCES = 10
 EVENTS, METRICS = "events.jsonl", "metrics.csv"
 RECORDS = (EVENTS, METRICS, "topology.json", "scenario.toml")
 
@@ -70,7 +72,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     random, total, start_s = Random(options.seed), 0, time.monotonic()
-    shares = {last_files: inf, interrupted_runs: inf, runs: 0.6, finishing_runs: 0.1, sweeps: 0.2}
+    shares = {
+        last_files: inf,
+        disturbed_runs: inf,
+        interrupted_runs: inf,
+        runs: 0.6,
+        finishing_runs: 0.1,
+        sweeps: 0.2,
+    }
     if find_spec("ray") is not None:
         shares |= {sweeps_on_ray: 0.05, runs_on_ray: 0.05}
     for part, share in shares.items():
@@ -91,8 +100,8 @@ def main() -> int:
 def last_files(folder: Path, random: Random) -> Outcomes:
     """Resume runs from every state between the last event, or an interruption, and the last file."""
     file = _write_toml(folder / "mine.toml", _small(rounds=4))
-    run = partial(_quietly, "run", file, "--output", folder / "whole")
-    states = _states(run, folder, random)
+    (folder / "whole").mkdir()
+    states = _states(partial(_quietly, "run", file, "--output", folder / "whole"), folder / "whole", random)
     [whole] = (folder / "whole").iterdir()
     yield len(states), "run with figures", _unequal(whole, states, partial(_quietly, "resume"))
     for name, raw in _variants():
@@ -100,12 +109,29 @@ def last_files(folder: Path, random: Random) -> Outcomes:
         moment = At(random.randrange(1, 2 * experiment.scenario.clients.count), interrupt)
         with tempfile.TemporaryDirectory(dir=folder) as parent:
             complete, interrupted = Path(parent, "complete"), Path(parent, "interrupted")
+            complete.mkdir()
+            interrupted.mkdir()
             states = [
-                *_states(partial(simulate, experiment, complete / "runs"), complete, random),
-                *_states(partial(simulate, experiment, interrupted / "runs", moment), interrupted, random),
+                *_states(partial(simulate, experiment, complete), complete, random),
+                *_states(partial(simulate, experiment, interrupted, moment), interrupted, random),
             ]
-            [whole] = (complete / "runs").iterdir()
+            [whole] = complete.iterdir()
             yield len(states), name, _unequal(whole, states, partial(_finish, experiment))
+
+
+def disturbed_runs(folder: Path, random: Random) -> Outcomes:
+    """Resume runs after kills and power failures at random moments, also of the resumed runs."""
+    for name, raw in _variants():
+        experiment = Experiment(Scenario.from_dict(raw | {"checkpoint": {"every_rounds": 1}}))
+        with tempfile.TemporaryDirectory(dir=folder) as parent, redirect_stderr(StringIO()):
+            whole = simulate(experiment, Path(parent, "whole")).folder
+            assert whole is not None
+            start = partial(simulate, experiment)
+            found = disturbances(
+                start, Experiment, results(whole), Path(parent, "states"), NUM_DISTURBANCES, random
+            )
+            different = list(found)
+        yield NUM_DISTURBANCES, f"{name}, disturbed", different
 
 
 def interrupted_runs(folder: Path, random: Random) -> Outcomes:
@@ -115,8 +141,7 @@ def interrupted_runs(folder: Path, random: Random) -> Outcomes:
         parent = folder / f"run-{num}"
         wall_s = json.loads((reference / "summary.json").read_text())["wall"]["seconds"]
         run = run_until_terminated(raw, parent, random.uniform(0, wall_s))
-        has_summary = (run / "summary.json").exists()  # otherwise the signal came after the last event
-        checks = [*(verify(run) if has_summary else []), compare(run, reference)]
+        checks = [*verify(run), compare(run, reference)]
         different = [f"{check.name} ({check.first})" for check in checks if check.outcome == "violated"]
         num_kills = int(not RunReader(run).is_complete())
         run_to_the_end(raw, parent)
@@ -249,10 +274,12 @@ def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name} without waiting", unwaiting.to_dict()
 
 
-def _states(run: Callable[[], object], copies: Path, random: Random) -> list[Path]:
-    """Execute a run; return all states of its folder from the last event to the last file."""
-    states = states_after_last_event(run, copies / "states")
-    return [*states, *torn_states(states, copies / "torn", random, num_cuts=1)]
+def _states(run: Callable[[], object], folder: Path, random: Random) -> list[Path]:
+    """Execute a run in a folder; return copies as after kills and power failures since its last event."""
+    with recorded(Recording(folder)) as recording:
+        run()
+    copies = folder.with_name(f"states of {folder.name}")
+    return [next(state.iterdir()) for state in recording.states_after_last_event(copies, random)]
 
 
 def _unequal(whole: Path, states: Sequence[Path], finish: Callable[[Path], object]) -> list[str]:

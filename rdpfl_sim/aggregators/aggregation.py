@@ -53,9 +53,18 @@ class Aggregation:
 
         The shares of a client add up to 1, even if clipping reduces its weights. None if weights are unknown.
         """
-        rows = zip(messages, own, clients or [None] * len(own), strict=True)
+        weights = self._weights_of_rows(messages, own, clients or [None] * len(own))
+        return None if weights is None else weights / weights.sum(dim=1, keepdim=True)
+
+    def _weights_of_rows(
+        self, messages: Tensor, own: Tensor, clients: Sequence[Seeded | None]
+    ) -> Tensor | None:
+        band = None if self.pre_aggregators else _weighted_band(self.aggregator, messages.shape[1])
+        if band is not None:
+            return band_weights(messages, *band)
+        rows = zip(messages, own, clients, strict=True)
         weights = [self.weights(u.contiguous(), *others) for u, *others in rows]  # bits may depend on strides
-        known = [w / w.sum() for w in weights if w is not None]
+        known = [w for w in weights if w is not None]
         return torch.stack(known) if len(known) == len(weights) else None
 
     def weights(self, u: Tensor, own: Tensor, client: Seeded | None = None) -> Tensor | None:
@@ -96,9 +105,16 @@ def aggregator_weights(
     facts, options = AGGREGATORS.facts_of(aggregator), all_options(aggregator)
     if facts.weights is not None:
         return facts.weights(*arguments(facts, u, own, client), **options)
-    if facts.order_statistics is not None:
-        return band_weights(u, *facts.order_statistics(len(u), **options))
-    return None
+    band = _weighted_band(aggregator, len(u))
+    return None if band is None else band_weights(u.unsqueeze(0), *band).squeeze(0)
+
+
+def _weighted_band(aggregator: Aggregator, num_messages: int) -> tuple[int, int] | None:
+    """Return the band of order statistics that determines the weights of messages, if there is one."""
+    facts = AGGREGATORS.facts_of(aggregator)
+    if facts.weights is not None or facts.order_statistics is None:
+        return None
+    return facts.order_statistics(num_messages, **all_options(aggregator))
 
 
 def pre_aggregate(pre_aggregator: PreAggregator, u: Tensor, client: Seeded | None, place: int) -> Tensor:

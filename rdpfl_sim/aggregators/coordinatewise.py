@@ -11,10 +11,12 @@ Messages with equal values share their weight, so that it does not depend on the
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import torch
 from annotated_types import Lt
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.aggregators.aggregator import aggregator, within_hull
@@ -24,6 +26,8 @@ from rdpfl_sim.components.options import Doc, NonNegative, round_up
 from rdpfl_sim.vectors import blocks
 
 _MAX_COORDINATES = 4096  # for a random sample of this size, the standard error of a weight is at most 0.008
+_BLOCK = 32768  # coordinates per step of `band_weights`, so that its arrays fit into the cache
+_EXACT = 2.0**20  # sums of multiples of 1 / _EXACT are exact
 
 
 @aggregator(order_statistics=lambda n: (0, n), distance_bound=within_hull)
@@ -91,7 +95,7 @@ def trimmed_mean(
 
 def _meamed_weights(u: Tensor, byzantine: float) -> Tensor:
     """Return the weights (n,), float64: the derivatives of the mean with respect to the order statistics."""
-    values = _sampled_coordinates(u).double()
+    values = _sampled_coordinates(u).T.double().contiguous()
     with torch.enable_grad():
         in_order = values.sort(dim=1).values.requires_grad_()
         total = _mean_around_median([*in_order.unbind(dim=1)], num_trusted(len(u), byzantine)).sum()
@@ -140,23 +144,67 @@ def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
     return total.div_(k)
 
 
-def band_weights(u: Tensor, low: int, high: int) -> Tensor:
-    """Return the weights (n,), float64, in the mean of the order statistics low, ..., high - 1."""
-    n = len(u)
-    if (low, high) == (0, n):
-        return torch.full((n,), 1 / n, dtype=torch.float64, device=u.device)
-    values = _sampled_coordinates(u)
-    place = torch.arange(n, device=u.device)
-    in_band = ((place >= low) & (place < high)).double().expand_as(values)
-    return _average_over_coordinates(values, values.sort(dim=1).values, in_band) / (high - low)
+def band_weights(messages: Tensor, low: int, high: int) -> Tensor:
+    """Return the weights (n, m), float64, of messages (n, m, d) in the mean of their order statistics.
+
+    These are the order statistics low, ..., high - 1. The bits of a row do not depend on the other rows.
+    """
+    n, m, _ = messages.shape
+    if (low, high) == (0, m):
+        return torch.full((n, m), 1 / m, dtype=torch.float64, device=messages.device)
+    values = _sampled_coordinates(messages.transpose(0, 1)).cpu()
+    num_clients = max(1, _BLOCK // values.shape[2])
+    weights = [_band_frequencies(part, low, high) for part in torch.split(values, num_clients, dim=1)]
+    return (torch.cat(weights) / (high - low)).to(messages.device)
+
+
+def _band_frequencies(values: Tensor, low: int, high: int) -> Tensor:
+    """Return the mean over the coordinates of being in the band, (n, m), for the values (m, n, k).
+
+    A value is in the band if it is between the edges of the band. If that applies to more values than the
+    band has places, some are tied at an edge and share places.
+    """
+    m, n, k = values.shape
+    columns = values.flatten(1)
+    edges = sorted_rows(columns, low, high)
+    u, lowest, highest = columns.numpy(), edges[0].numpy(), edges[-1].numpy()
+    inside = (u >= lowest) & (u <= highest)
+    totals = np.array([[np.count_nonzero(row) for row in rows] for rows in inside.reshape(m, n, k)], float)
+    if totals.sum() == n * k * (high - low):
+        return torch.from_numpy(totals.T / k)
+    tied = np.flatnonzero(inside.sum(axis=0, dtype=np.int32) > high - low)
+    client = tied // k
+    shares = _shares_of_band(u[:, tied], low, high)
+    for total, excess in zip(totals, inside[:, tied] - shares, strict=True):
+        total -= np.bincount(client, excess, minlength=n)
+    result = torch.from_numpy(totals.T / k)
+    # The totals are exact if the shares are fractions of a power of two. Others are added in one fixed order.
+    is_exact = np.rint(shares * _EXACT) == shares * _EXACT
+    for i in np.unique(client[~is_exact.all(axis=0)]):
+        of_client = client == i
+        in_band = np.stack([*inside[:, i * k : (i + 1) * k]], axis=1).astype(np.float64)
+        in_band[tied[of_client] - i * k] = shares[:, of_client].T
+        result[i] = torch.from_numpy(in_band).mean(dim=0)
+    return result
+
+
+def _shares_of_band(u: NDArray[np.floating[Any]], low: int, high: int) -> NDArray[np.float64]:
+    """Return the share of each value of u (m, t) in the places low, ..., high - 1 of its sorted column."""
+    shares = np.empty(u.shape)
+    for share, row in zip(shares, u, strict=True):
+        first, last = (u < row).sum(axis=0, dtype=np.int32), (u <= row).sum(axis=0, dtype=np.int32)
+        places = np.minimum(last, high) - np.maximum(first, low)
+        share[:] = np.maximum(places, 0) / (last - first)
+    return shares
 
 
 def _sampled_coordinates(u: Tensor) -> Tensor:
-    """Return the selected coordinates as rows, (at most 4096, n)."""
-    d = u.shape[1]
-    if d > _MAX_COORDINATES:
-        u = u[:, torch.arange(_MAX_COORDINATES, device=u.device) * d // _MAX_COORDINATES]
-    return u.T.contiguous()
+    """Return u (..., d), or at most 4096 evenly spaced coordinates of it."""
+    d = u.shape[-1]
+    if d <= _MAX_COORDINATES:
+        return u
+    places = np.arange(_MAX_COORDINATES) * d // _MAX_COORDINATES
+    return torch.from_numpy(np.take(u.numpy(force=True), places, axis=-1)).to(u.device)
 
 
 def _average_over_coordinates(values: Tensor, in_order: Tensor, weights: Tensor) -> Tensor:

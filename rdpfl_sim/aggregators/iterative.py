@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rdpfl_sim.aggregators.aggregator import aggregator, weighting_aggregator
 from rdpfl_sim.aggregators.coordinatewise import band_weights, median, median_bound, middle
-from rdpfl_sim.aggregators.weighting import SLACK, weighted_sum, without_overflow
-from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.aggregators.weighting import weighted_sum, without_overflow
+from rdpfl_sim.components.options import SLACK, Count, Doc, Positive
 from rdpfl_sim.vectors import blocks, distances_to, norms, product, squared_distances
 
 _COINCIDENT = 1e-6  # relative to the median distance: well above float64 rounding of a difference of squares
@@ -86,7 +86,10 @@ def _centred_clipping_weights(
     """Return the weights (n,), float64; the weight of the median is divided among the rows that form it."""
     c = median(u) if start == "median" else None
     w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
-    return w if c is None else w + (1 - w.sum()).clamp(min=0) * band_weights(u, *middle(len(u)))
+    if c is None:
+        return w
+    of_median = band_weights(u.unsqueeze(0), *middle(len(u))).squeeze(0)
+    return w + (1 - w.sum()).clamp(min=0) * of_median
 
 
 def _centred_clipping_bound(m: int, start: str, **options: Any) -> float:

@@ -95,15 +95,17 @@ def _network_sum(network: Program, u: Tensor) -> Tensor:
     return torch.from_numpy(out)
 
 
-def sorted_rows(u: Tensor) -> list[Tensor]:
-    """Return the order statistics 0, ..., n - 1 of every column of u (n, d); they may be rows of u.
+def sorted_rows(u: Tensor, low: int = 0, high: int | None = None) -> list[Tensor]:
+    """Return the order statistics low, ..., high - 1 of every column of u (n, d); they may be rows of u.
 
-    Pass few columns at a time, such as the blocks of `distances.blocks`, because memory use doubles.
+    The default is all of them. Pass few columns at a time, such as the blocks of `vectors.blocks`, because
+    memory use doubles.
     """
     n, d = u.shape
-    network = _network(u, 0, n, in_order=True)
+    high = n if high is None else high
+    network = _network(u, low, high, in_order=True)
     if network is None:
-        return list(_sorted(u))
+        return list(_sorted(u)[low:high])
     rows: _Array = u.numpy()
     in_order = network.run(rows, np.empty((network.num_scratch, d), rows.dtype))
     return [torch.from_numpy(row) for row in in_order]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.aggregators.aggregator import weighting_aggregator
-from rdpfl_sim.aggregators.weighting import SLACK, Byzantine, equal_shares, least, num_trusted
-from rdpfl_sim.components.options import Doc, PositiveFraction, round_up
+from rdpfl_sim.aggregators.weighting import Byzantine, equal_shares, least, num_trusted
+from rdpfl_sim.components.options import SLACK, Doc, PositiveFraction, round_up
 from rdpfl_sim.vectors import distances_to, product, squared_distances
 
 _Squares: TypeAlias = NDArray[np.float64]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated, TypeAlias
 
-import torch
 from torch import Tensor
 
-from rdpfl_sim.components.options import Doc, Fraction, round_up
-
-SLACK = 1e-9
-"""Tolerance for rounding errors when scores are compared."""
+from rdpfl_sim.components.options import SLACK, Doc, Fraction, round_up
+from rdpfl_sim.vectors import clamp_finite
 
 Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed fraction of Byzantine messages, rounded up")]
 
@@ -41,7 +38,6 @@ def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
 
 
 def without_overflow(x: Tensor) -> Tensor:
-    """Return x, modified in place: entries that overflowed become the largest number of their type."""
-    limit = torch.finfo(x.dtype).max
+    """Return x; entries that overflowed become the largest number of their type."""
     # The sum is finite only if all entries are, and is faster than the clamp. False alarms are harmless.
-    return x if isfinite(x.sum()) else x.clamp_(-limit, limit)
+    return x if isfinite(x.sum()) else clamp_finite(x)

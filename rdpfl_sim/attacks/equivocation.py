@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
-import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
 from rdpfl_sim.components.options import LARGE, Doc, in_order
 from rdpfl_sim.components.registry import Facts, Registry
+from rdpfl_sim.vectors import clamp_finite
 
 EQUIVOCATIONS = Registry("equivocation", Facts)
 equivocation = EQUIVOCATIONS.register
@@ -40,16 +40,10 @@ def scaled(
     high: Annotated[Factor, Doc("largest factor")] = 1.5,
 ) -> Tensor:
     """u + s (m - u), s between low and high: the same attack with a different strength per recipient."""
-    return _finite(u + (low + (high - low) * draw) * (m - u))
+    return clamp_finite(u + (low + (high - low) * draw) * (m - u))
 
 
 @equivocation
 def mirrored(u: Tensor, m: Tensor, draw: float) -> Tensor:
     """m to half of the recipients, 2 u - m to the others: opposite changes, which drive them apart."""
-    return m if draw < 0.5 else _finite(2 * u - m)
-
-
-def _finite(m: Tensor) -> Tensor:
-    """Return m; an entry that overflows becomes the largest number, because mailboxes reject infinity."""
-    limit = torch.finfo(m.dtype).max
-    return m.clamp(-limit, limit)
+    return m if draw < 0.5 else clamp_finite(2 * u - m)

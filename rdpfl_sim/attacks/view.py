@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.vectors import blocks, square_root
+from rdpfl_sim.vectors import blocks, clamp_finite, square_root
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ attack = ATTACKS.register
 
 def as_update(m: Tensor, view: View) -> Tensor:
     """Return m in the type of an update; an entry that overflows becomes the largest number of that type."""
-    limit = torch.finfo(view.own.dtype).max
-    return m.clamp(-limit, limit).to(view.own.dtype)
+    return clamp_finite(m, view.own.dtype).to(view.own.dtype)
 
 
 def moments(g: Tensor) -> tuple[Tensor, Tensor]:

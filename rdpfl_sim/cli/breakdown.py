@@ -6,10 +6,17 @@ import argparse
 import re
 import sys
 from contextlib import closing
-from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
+from rdpfl_sim.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    add_overrides,
+    make_console,
+    number_parser,
+    print_plain,
+    print_warnings,
+)
 from rdpfl_sim.cli.runner_options import (
     add_runner,
     check_local_data,
@@ -33,12 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the scenario, the parameter, its range, and the seeds."""
     parser.add_argument("file", type=Path, metavar="FILE", help="a scenario: a TOML file, or a bundled name")
     parser.add_argument(
-        "--vary", required=True, metavar="PATH", help="the number to vary, such as adversary.fraction"
+        "--vary",
+        dest="path",
+        required=True,
+        metavar="PATH",
+        help="the number to vary, such as adversary.fraction",
     )
     parser.add_argument(
         "--from",
         dest="start",
-        type=_number,
+        type=number_parser("a finite number"),
         metavar="VALUE",
         help="start of the range (default: 0 for attacker fractions and probabilities, otherwise the value "
         "in the scenario)",
@@ -46,14 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         dest="end",
-        type=_number,
+        type=number_parser("a finite number"),
         metavar="VALUE",
         help="end of the range (default: 0.5 for attacker fractions, 0.9 for probabilities, otherwise "
         "ten times the value in the scenario)",
     )
     parser.add_argument(
         "--tolerance",
-        type=_positive,
+        type=number_parser("above 0", lambda value: value > 0),
         metavar="WIDTH",
         help="precision of the result (default: 1/32 of the range, or exact for attacker fractions and "
         "whole numbers)",
@@ -67,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--margin",
-        type=_positive,
+        type=number_parser("above 0", lambda value: value > 0),
         default=0.0,
         metavar="ACCURACY",
         help="how far accuracy must fall below local training to count as a breakdown (default: 0)",
@@ -97,10 +108,10 @@ def execute(options: argparse.Namespace) -> int:
                 write_breakdown,
             )
 
-            reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
+            reject_lost_overrides(options.file, options.overrides, options.path, options.start, options.end)
             spec = make_spec(
-                Scenario.load(options.file, options.set),
-                options.vary,
+                Scenario.load(options.file, options.overrides),
+                options.path,
                 options.start,
                 options.end,
                 options.seeds,
@@ -128,23 +139,6 @@ def execute(options: argparse.Namespace) -> int:
     console.print(conclusion(breakdown))
     print_plain(output)
     return FAILED if failures else 0
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be above 0, not {text!r}")
-    return value
 
 
 def _seeds(text: str) -> list[int]:

@@ -7,12 +7,13 @@ import gc
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite, nan
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, SchemaError, is_out_of_memory
+from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, RunError, SchemaError, is_out_of_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +24,6 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions that reading a damaged file may raise."""
 
 
 def make_console(quiet: bool = False, stderr: bool = False) -> Console:
@@ -98,16 +97,15 @@ def gc_frozen() -> Iterator[None]:
 
 @contextmanager
 def report_damage(folder: Path | str) -> Iterator[None]:
-    """Convert any error caused by damaged files in a folder to a `RunError` that names the folder."""
+    """Add the folder to a `RunError`, with which the reader reports damaged files; others are bugs."""
     try:
         yield
-    except (ScenarioError, SchemaError):
+    except (PluginError, SchemaError):
         raise
-    except (RunError, *_DAMAGE) as error:
-        if isinstance(error, RunError) and str(folder) in str(error):
+    except RunError as error:
+        if str(folder) in str(error):
             raise
-        reason = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-        raise RunError(f"{folder}: damaged files ({reason}); see rdpfl-sim verify for details") from error
+        raise RunError(f"{folder}: damaged files ({error}); see rdpfl-sim verify for details") from error
 
 
 def add_scenario(
@@ -121,7 +119,9 @@ def add_scenario(
 
 def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     """Add the argument that changes single keys."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=help_
+    )
 
 
 def override_for(argument: str, arguments: Sequence[str]) -> list[str]:
@@ -164,7 +164,7 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
     from rdpfl_sim.scenario.scenario import Scenario
 
     print_precedence(options.file)
-    return Scenario.load(options.file, options.set, options.seed)
+    return Scenario.load(options.file, options.overrides, options.seed)
 
 
 def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: bool = False) -> None:
@@ -178,6 +178,21 @@ def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: 
     ]
     make_console(stderr=True).print(warning_lines(notes))
     make_console(quiet, stderr=True).print(warning_lines([text for text in others if text not in counts]))
+
+
+def number_parser(words: str, is_allowed: Callable[[float], bool] = isfinite) -> Callable[[str], float]:
+    """Return a function that parses an allowed number; `words` say in messages what is allowed."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = nan
+        if not (isfinite(value) and is_allowed(value)):
+            raise argparse.ArgumentTypeError(f"must be {words}, not {text!r}")
+        return value
+
+    return parse
 
 
 def parse_count(text: str) -> int:

@@ -91,10 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = COMMANDS[options.command].execute(options)
         sys.stdout.flush()
     except ScenarioError as error:
-        _print_problems(error, str(getattr(options, "file", "the scenario")))
+        _print_problems(error, options)
         return BAD_INPUT
     except UsageError as error:
-        sys.stderr.writelines(f"rdpfl-sim {options.command}: {line}\n" for line in error.args)
+        lines = (_with_flags(line, options.command_parser) for line in error.args)
+        sys.stderr.writelines(f"rdpfl-sim {options.command}: {line}\n" for line in lines)
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
@@ -182,10 +183,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_problems(error: ScenarioError, file: str) -> None:
+def _print_problems(error: ScenarioError, options: argparse.Namespace) -> None:
     from rdpfl_sim.reports.text import problem_lines
 
-    make_console(stderr=True).print(problem_lines([str(problem) for problem in error.problems], file))
+    problems = [_with_flags(str(problem), options.command_parser) for problem in error.problems]
+    file = str(getattr(options, "file", "the scenario"))
+    make_console(stderr=True).print(problem_lines(problems, file))
+
+
+def _with_flags(message: str, parser: argparse.ArgumentParser) -> str:
+    """Replace arguments in backticks, such as `seed`, by the options of the command that set them."""
+    flags = {action.dest: action.option_strings[0] for action in parser._actions if action.option_strings}
+    return re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)
 
 
 def _reject_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:

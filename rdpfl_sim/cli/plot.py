@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rdpfl_sim.cli.common import UsageError, make_console, print_plain, report_damage
+from rdpfl_sim.cli.common import UsageError, make_console, number_parser, print_plain, report_damage
 from rdpfl_sim.errors import RunError
 
 WIDTHS = (3.4, 7.0)
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--width",
-        type=_width,
+        type=number_parser(
+            "from {:g} to {:g}".format(*WIDTHS), lambda width: WIDTHS[0] <= width <= WIDTHS[1]
+        ),
         default=WIDTHS[0],
         metavar="INCHES",
         help="width of the figure, from {:g} (a column, default) to {:g} (a page)".format(*WIDTHS),
@@ -91,13 +93,13 @@ def execute(options: argparse.Namespace) -> int:
             raise UsageError(str(error)) from error
         with report_damage(options.folder):
             try:
-                y = find_metric(sweep, "--y", options.y or HEADLINE)
-                x = find_variable(sweep, "--x", options.x)
-                by = None if options.by is None else find_variable(sweep, "--by", options.by)
+                y = find_metric(sweep, "y", options.y or HEADLINE)
+                x = find_variable(sweep, "x", options.x)
+                by = None if options.by is None else find_variable(sweep, "by", options.by)
                 runs = select_runs(sweep, options.where)
-                for option, variable in (("--x", x), ("--by", by)):
+                for argument, variable in (("x", x), ("by", by)):
                     if variable is not None:
-                        check_varies(option, variable, runs)
+                        check_varies(argument, variable, runs)
                 chart = make_chart(sweep, runs, x, y, by)
             except SelectionError as error:
                 raise UsageError(str(error)) from error
@@ -122,14 +124,3 @@ def _file_name(y: str, x: str, by: str | None, where: Sequence[str]) -> str:
     """
     parts = [y, x, *([] if by is None else [by]), *where]
     return "-".join(re.sub(r"\W+", "_", part).strip("_") for part in parts)[:200]
-
-
-def _width(text: str) -> float:
-    """Parse a width in inches."""
-    try:
-        width = float(text)
-    except ValueError:
-        width = 0.0
-    if not WIDTHS[0] <= width <= WIDTHS[1]:
-        raise argparse.ArgumentTypeError(f"must be from {WIDTHS[0]:g} to {WIDTHS[1]:g}, not {text!r}")
-    return width

@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
 
         scenario = load_scenario(options)
         if options.output is not None:
-            overrides = dict(map(parse_override, options.set))
+            overrides = dict(map(parse_override, options.overrides))
             reject_overrides(overrides, {"output.folder": "--output replaces it"})
         experiment = Experiment(scenario)
     print_warnings([scenario], experiment.warnings, options.quiet)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import parse_count
+from rdpfl_sim.cli.common import number_parser, parse_count
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rdpfl_sim.sweeps.runner import Runner
-    from rdpfl_sim.sweeps.strategies.strategy import Strategy
+    from rdpfl_sim.sweeps.strategies import Strategy
 
 
 def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
@@ -41,7 +41,7 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
     )
     parser.add_argument(
         "--gpus-per-run",
-        type=_share,
+        type=number_parser("above 0 and at most 1", lambda share: 0 < share <= 1),
         metavar="SHARE",
         help="fraction of a GPU reserved for each run that can use a GPU; requires --engine ray (default: 1)",
     )
@@ -54,17 +54,6 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
         help=f"output folder (default: {output})",
     )
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the results folder")
-
-
-def _share(text: str) -> float:
-    """Parse a number above 0 and at most 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, not {text!r}")
-    return value
 
 
 def make_runner(options: argparse.Namespace) -> Runner:
@@ -94,7 +83,7 @@ def execute_runs(
 ) -> tuple[list[str], bool]:
     """Execute the missing runs of a strategy; return the failures, and whether interrupted."""
     from rdpfl_sim.reports.progress import SweepProgress
-    from rdpfl_sim.sweeps.strategies.strategy import run_strategy
+    from rdpfl_sim.sweeps.strategies import run_strategy
 
     progress, interrupted = SweepProgress(messages), False
     try:

@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.sweeps.strategies.grid import Grid, plan_runs
 
             print_precedence(options.file)
-            sweep = SweepSpec.load(options.file, options.set)
+            sweep = SweepSpec.load(options.file, options.overrides)
             runs = plan_runs(sweep, options.profile)
             grid = Grid(runs)
             name = "-".join(filter(None, (sweep.name, options.profile)))

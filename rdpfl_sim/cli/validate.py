@@ -34,7 +34,7 @@ def execute(options: argparse.Namespace) -> int:
     if is_sweep(read_toml(find_scenario(options.file))):
         if options.seed is not None:
             raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
-        sweep = SweepSpec.load(options.file, options.set)
+        sweep = SweepSpec.load(options.file, options.overrides)
         for profile in (None, *sweep.profiles):
             lost = [] if profile is None else overrides_replaced_by(sweep, profile)
             if lost:

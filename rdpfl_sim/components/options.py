@@ -104,6 +104,7 @@ def in_order(low: str, high: str) -> Callable[[Any, int], None]:
 
 
 SLACK = 1e-9
+"""Tolerance for rounding errors in comparisons: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 
 def round_down(number: float) -> int:

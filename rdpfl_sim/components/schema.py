@@ -387,6 +387,8 @@ def without_unit(key: str, text: str) -> str | None:
 
     >>> without_unit("mean_s", "200ms"), without_unit("fraction", "20 %"), without_unit("fraction", "20 s")
     ('0.2', '0.2', None)
+    >>> without_unit("every_minutes", "30s")
+    '0.5'
     """
     found = _WITH_UNIT.fullmatch(text.strip())
     if found is None:
@@ -394,6 +396,8 @@ def without_unit(key: str, text: str) -> str | None:
     number, unit = float(found[1]), found[2]
     if unit == "%":
         return _number(number / 100)
+    if key.endswith("_minutes"):
+        return _number(number * SECONDS[unit] / SECONDS["min"])
     is_time = key == "seconds" or (key.endswith("_s") and not key.endswith("_per_s"))
     return _number(number * SECONDS[unit]) if is_time else None
 

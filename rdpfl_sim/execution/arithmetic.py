@@ -5,8 +5,8 @@ Three environment variables make them choose the same code everywhere. Each libr
 when it first computes, so a process has one arithmetic from then on. Importing `rdpfl_sim` sets the
 variables. `use` checks that they took effect, or removes them for native arithmetic.
 
-Square roots of tensors and numpy's matrix products still differ: use `square_root` of `maths/vectors.py`, and
-torch for products and eigenvalues.
+Square roots of tensors and numpy's matrix products still differ: use `square_root` of `vectors.py`, and torch
+for products and eigenvalues.
 """
 
 from __future__ import annotations

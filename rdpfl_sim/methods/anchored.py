@@ -36,10 +36,9 @@ from rdpfl_sim.methods.directions import (
     PersonalStep,
     PreAggregators,
     StepSize,
-    distances,
     weighted_messages,
 )
-from rdpfl_sim.vectors import clip_around, clip_rows, row_norms
+from rdpfl_sim.vectors import clip_around, clip_rows, message_distances, row_norms
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Anchored(DirectionExchange):
         weights = self.aggregation.shares(_where(tau.isfinite(), clipped, 0.0), u, clients)
         if weights is not None:
             weights = _where(tau.isfinite(), weights * factors, 0.0)
-        return MessageStats(distances(messages, u), weights)
+        return MessageStats(message_distances(messages, u), weights)
 
 
 def _where(condition: Tensor, x: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -30,7 +30,8 @@ from rdpfl_sim.methods.base import (
     layer_starts,
     method,
 )
-from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
+from rdpfl_sim.methods.gossip import ModelExchange, distances
+from rdpfl_sim.vectors import clamp_finite
 
 
 @method

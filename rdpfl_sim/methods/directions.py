@@ -33,7 +33,7 @@ from rdpfl_sim.methods.base import (
     Trained,
     neighbour_share,
 )
-from rdpfl_sim.vectors import row_norms
+from rdpfl_sim.vectors import message_distances, row_norms
 
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
 StepSize: TypeAlias = Annotated[
@@ -110,9 +110,9 @@ class DirectionExchange(Method):
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         predicted = self.predicted_direction(state)
         return MessageStats(
-            distances(messages, u),
+            message_distances(messages, u),
             self.aggregation.shares(messages, u, clients),
-            None if predicted is None else distances(messages, predicted),
+            None if predicted is None else message_distances(messages, predicted),
         )
 
 
@@ -125,12 +125,6 @@ def weighted_messages(inbox: Inbox) -> Tensor:
     if inbox.all_fresh:
         return inbox.vectors
     return inbox.vectors * inbox.weights.to(inbox.vectors.dtype).unsqueeze(2)
-
-
-def distances(messages: Tensor, point: Tensor) -> Tensor:
-    """Return |u_j - point| (n, m) for messages u_j (n, m, d) and points (n, d)."""
-    lengths: Tensor = torch.linalg.vector_norm(messages - point.unsqueeze(1), dim=2, dtype=torch.float64)
-    return lengths
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:

@@ -32,8 +32,8 @@ from rdpfl_sim.methods.base import (
     method,
     neighbour_share,
 )
-from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
-from rdpfl_sim.vectors import row_norms
+from rdpfl_sim.methods.gossip import ModelExchange, distances
+from rdpfl_sim.vectors import clamp_finite, row_norms
 
 
 @dataclass(frozen=True)

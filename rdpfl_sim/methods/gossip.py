@@ -28,7 +28,7 @@ from rdpfl_sim.methods.base import (
     Trained,
     neighbour_share,
 )
-from rdpfl_sim.vectors import row_norms
+from rdpfl_sim.vectors import clamp_finite, message_distances, row_norms
 
 OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the client's own model in the new model")]
 
@@ -118,17 +118,9 @@ def mix(x: Tensor, inbox: Inbox, shares: Tensor) -> Tensor:
     return clamp_finite(mixed).where((total > 0).unsqueeze(1), x)
 
 
-def clamp_finite(mixed: Tensor) -> Tensor:
-    """Return a mixture of finite models. Entries that overflowed become the largest finite number."""
-    limit = torch.finfo(mixed.dtype).max
-    return mixed.clamp(-limit, limit)
-
-
 def distances(x: Tensor, inbox: Inbox) -> Tensor:
     """Return |x_j - x| (n, m); infinite where a difference overflows float32 or x has diverged."""
-    differences = inbox.vectors - x.unsqueeze(1)
-    lengths: Tensor = torch.linalg.vector_norm(differences, dim=2, dtype=torch.float64)
-    return lengths.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return message_distances(inbox.vectors, x).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def metropolis(inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:

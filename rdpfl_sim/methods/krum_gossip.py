@@ -25,8 +25,8 @@ from rdpfl_sim.methods.base import (
     method,
 )
 from rdpfl_sim.methods.directions import AGGREGATOR, PreAggregators
-from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
-from rdpfl_sim.vectors import row_norms
+from rdpfl_sim.methods.gossip import ModelExchange, distances
+from rdpfl_sim.vectors import clamp_finite, row_norms
 
 
 @method

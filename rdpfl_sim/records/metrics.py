@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict, ca
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, Ratio, marks_of
 from rdpfl_sim.records.record_types import NeighbourShare, TrainedScores, UpdatedScores
@@ -168,9 +169,6 @@ TESTS = ("personal", "global")
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Target accuracies. The summary contains the time at which each is first reached."""
-
-SLACK = 1e-9
-"""Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 HONEST_ACCURACIES = [
     f"accuracy.honest.{test}.{statistic.key}"

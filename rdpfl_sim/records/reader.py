@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import TypeAlias, TypedDict, cast
+from types import UnionType
+from typing import Any, TypeAlias, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 import orjson
 
@@ -24,8 +26,10 @@ from rdpfl_sim.files import (
 )
 from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, RUNS, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.metrics import MetricsRow, parse_metrics
+from rdpfl_sim.records.record_types import RECORDS
 from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.records.status import RunStatus
+from rdpfl_sim.records.summary import SUMMARY_FIELDS
 from rdpfl_sim.toml import read_toml
 
 Record: TypeAlias = JsonObject
@@ -40,6 +44,33 @@ class Topology(TypedDict):
     num_clients: int
     edges: list[tuple[int, int]]
     byzantine: list[int]
+
+
+class Code(TypedDict):
+    """The commit of a session, and whether files differ from it."""
+
+    commit: str | None
+    changed: bool | None
+
+
+class Session(TypedDict):
+    """A process that computed a run, or a part of it."""
+
+    started_at: str
+    command: str
+    working_folder: str
+    code: Code
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    device: str
+    threads: int
+
+
+class Provenance(TypedDict):
+    """The content of provenance.json."""
+
+    scenario_hash: str
+    sessions: list[Session]
 
 
 class RunReader:
@@ -62,7 +93,10 @@ class RunReader:
 
     def read_summary(self) -> JsonObject | None:
         """Return the summary, or None if the run is running or was killed."""
-        return read_json_if_present(self.folder / SUMMARY)
+        summary = read_json_if_present(self.folder / SUMMARY)
+        if summary is not None:
+            _reject(self.folder / SUMMARY, _problem_of_summary(summary))
+        return summary
 
     def read_status(self) -> RunStatus:
         """Return the status of the run; a run without a summary is unfinished."""
@@ -77,15 +111,17 @@ class RunReader:
 
     def read_provenance(self) -> JsonObject | None:
         """Return the commit, versions, command and machine of the run, or None if they are missing."""
-        return read_json_if_present(self.folder / PROVENANCE)
+        provenance = read_json_if_present(self.folder / PROVENANCE)
+        if provenance is not None:
+            _reject(self.folder / PROVENANCE, _problem_of(provenance, Provenance))
+        return provenance
 
     def read_topology(self) -> Topology:
         """Return the graph and the Byzantine clients, or raise `FileNotFoundError` or `RunError`."""
         path = self.folder / TOPOLOGY
         content = read_json(path)
-        missing = [key for key in Topology.__annotations__ if key not in content]
-        if missing:
-            raise RunError(f"{path} is damaged: it has no {missing[0]}")
+        _reject(path, _problem_of(content, Topology))
+        _reject(path, _unknown_client(content, content["num_clients"]))
         return cast("Topology", content)
 
     def has_metrics(self) -> bool:
@@ -128,16 +164,113 @@ class RunReader:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = [line for line in file.read().splitlines(keepends=True)[-2:] if line.endswith(b"\n")]
         try:
-            record: Record | None = orjson.loads(lines[-1]) if lines else None
-        except orjson.JSONDecodeError as error:
+            return parse_record(lines[-1]) if lines else None
+        except RunError as error:
             raise RunError(f"{path} is damaged: {error}") from error
-        return record
 
 
 def read_inside(path: Path) -> bytes:
     """Return the content of a file in a run folder."""
     with open_inside(path) as file:
         return file.read()
+
+
+def parse_record(line: bytes, num_clients: int | None = None) -> Record:
+    """Return the record in a line; raise `RunError` if it has no record, or one of an unknown client."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"invalid record: {error}") from error
+    event = record.get("event") if isinstance(record, dict) else None
+    if not isinstance(event, str) or event not in RECORDS:
+        raise RunError(f"unknown record {event!r:.80}")
+    problem = _problem_of(record, RECORDS[event])
+    if problem is None and num_clients is not None:
+        problem = _unknown_client(record, num_clients)
+    if problem is not None:
+        raise RunError(f"invalid record {event}: {problem}")
+    return cast("Record", record)
+
+
+def _reject(path: Path, problem: str | None) -> None:
+    """Raise `RunError` if there is a problem with the content of a file."""
+    if problem is not None:
+        raise RunError(f"{path} is damaged: {problem}")
+
+
+def _problem_of(content: JsonObject, table: Any) -> str | None:
+    """Return what is missing from a table or has another type than declared, or None."""
+    for name, has_type in _type_checks(table).items():
+        if name in content:
+            if not has_type(content[name]):
+                return f"{name} is {content[name]!r:.80}"
+        elif name in table.__required_keys__:
+            return f"it has no {name}"
+    return None
+
+
+@cache
+def _type_checks(table: Any) -> Mapping[str, Callable[[Any], bool]]:
+    return {name: _type_check(hint) for name, hint in get_type_hints(table).items()}
+
+
+def _type_check(hint: Any) -> Callable[[Any], bool]:
+    """Return a function that tells whether a JSON value has a declared type."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if is_typeddict(hint):
+        return lambda value: isinstance(value, dict) and _problem_of(value, hint) is None
+    if origin is dict:
+        return lambda value: isinstance(value, dict)
+    if origin in (list, tuple):
+        is_item, num = _type_check(parts[0]), len(parts) if origin is tuple else None
+        return lambda value: (
+            isinstance(value, list) and num in (None, len(value)) and all(map(is_item, value))
+        )
+    kinds = frozenset(parts if isinstance(hint, UnionType) else [hint])
+    allowed = kinds | {int} if float in kinds else kinds
+    return lambda value: type(value) in allowed
+
+
+def _unknown_client(content: JsonObject, num_clients: int) -> str | None:
+    """Return the first client of a record or of the topology that does not exist, as text, or None."""
+    for name in ("client", "sender", "recipient"):
+        if not 0 <= content.get(name, 0) < num_clients:
+            return f"{name} is {content[name]}; there are {num_clients} clients"
+    for name in ("byzantine", "clients", "edges", "links", "sides"):
+        if name in content:
+            for item in content[name]:
+                clients = item if isinstance(item, list) else [item]
+                if not all(0 <= client < num_clients for client in clients):
+                    return f"{name} contains {item}; there are {num_clients} clients"
+    return None
+
+
+_SUMMARY_TYPES: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "hash": (str,),
+    "count": (int,),
+    "number": (int,),
+    "ids": (list,),
+    "texts": (list,),
+}
+"""The types of values in summary.json by unit; values of other units are numbers, null or lists."""
+
+
+def _problem_of_summary(summary: JsonObject) -> str | None:
+    """Return which value of a summary has another type than its unit requires, or None."""
+    for path, field in SUMMARY_FIELDS.items():
+        *sections, key = path.split(".")
+        table: Any = summary
+        for section in sections:
+            table = table.get(section)
+            if not isinstance(table, dict | None):
+                return f"{section} is {table!r:.80}"
+            if table is None:
+                break
+        else:
+            if key in table and not isinstance(table[key], _SUMMARY_TYPES.get(field.unit, (object,))):
+                return f"{path} is {table[key]!r:.80}"
+    return None
 
 
 def run_folder_problem(path: Path) -> str | None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
 
-import orjson
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.files import METRICS_FILE
 from rdpfl_sim.records.metrics import MOMENTS, parse_metrics
-from rdpfl_sim.records.reader import Record
+from rdpfl_sim.records.reader import Record, parse_record
 from rdpfl_sim.records.record_types import MESSAGE_PREFIX
 from rdpfl_sim.reports.text import duration, escape_control, fault_text, quantity, score, short_count
 from rdpfl_sim.world.faults.timeline import FaultTimeline
@@ -279,15 +280,21 @@ class LiveStats:
         start = len(MESSAGE_PREFIX)
         for line in lines:
             if line.startswith(MESSAGE_PREFIX):
-                self.messages[line[start : line.index(b'"', start)].decode()] += 1
+                self.messages[line[start:].partition(b'"')[0].decode(errors="replace")] += 1
             else:
-                self._add(orjson.loads(line))
+                self._add(parse_record(line, len(self.clients)))
 
     def add_metrics(self, lines: Iterable[bytes]) -> None:
-        """Add lines of metrics.csv."""
-        for row in parse_metrics(line.decode() for line in lines):
+        """Add lines of metrics.csv, or raise `RunError` if they are damaged."""
+        try:
+            rows = list(parse_metrics(line.decode() for line in lines))
+        except ValueError as error:
+            raise RunError(f"{METRICS_FILE} is damaged: {error}") from error
+        for row in rows:
             values: Mapping[str, Any] = row
             self.time_s = max(self.time_s, row["trained_time_s"] or 0.0, row["updated_time_s"] or 0.0)
+            if row["client"] not in range(len(self.clients)):
+                raise RunError(f"{METRICS_FILE} is damaged: there is no client {row['client']}")
             client = self.clients[row["client"]]
             client.is_byzantine = bool(row["byzantine"])
             client.add_evaluation(row["round"], values[f"{self.moment}_personal_accuracy"])

@@ -78,11 +78,11 @@ def provenance_table(provenance: JsonObject | None, digest: str | None) -> Rende
 
 
 def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
-    updated = (summary.get("updated", {}).get("accuracy", {}).get("honest", {}).get("personal") or {}).get(
-        "mean"
-    )
-    other = "" if updated is None else f"; {metrics.MOMENTS['updated']}, the honest mean is {score(updated)}"
-    yield "measured", f"{metrics.MOMENTS[summary['moment']]}{other}"
+    after, other = metrics.MOMENTS["updated" if summary.get("moment") == "updated" else "trained"], ""
+    if updated := ((summary.get("updated") or {}).get("accuracy") or {}).get("honest"):
+        mean = (updated["personal"] or {}).get("mean")
+        other = f"; {metrics.MOMENTS['updated']}, the honest mean is {score(mean)}"
+    yield "measured", f"{after}{other}"
     messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
     yield "messages", f"{messages['sent']:,} sent: {_counts(messages, 'delivered', 'lost', 'in_flight')}"
     yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES, 'left_over')}"
@@ -142,7 +142,9 @@ def _session_facts(session: JsonObject) -> Iterator[tuple[str, str]]:
         f"{machine['host']}, {machine['platform']}, {machine['processor']} "
         f"({machine['instructions']}), {machine['cores']} cores",
     )
-    yield "device", f"{session['device']}, {quantity(session['threads'], 'torch thread')}"
+    arithmetic = session.get("arithmetic", "native")  # earlier versions had no other
+    threads = quantity(session["threads"], "torch thread")
+    yield "device", f"{session['device']}, {threads}, {arithmetic} arithmetic"
 
 
 def _wrap_versions(versions: Mapping[str, str]) -> list[str]:

@@ -8,12 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import orjson
-
-from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.metrics import MOMENTS
-from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.records.record_types import RoundRecord, Scores
 
 EVALUATION_TAGS = {
@@ -35,11 +32,9 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     series: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
-        record = orjson.loads(line)
-        client, round_ = record.get("client"), record.get("round")
+        record = parse_record(line, num_clients)
         for tag, time_s, value in _tagged_numbers(record):
-            if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
-                raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")
+            client, round_ = record["client"], record["round"]
             kind = "byzantine" if client in byzantine else "honest"
             series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in byzantine:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import orjson
 
 from rdpfl_sim.records.metrics import MOMENTS
-from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.reports.text import change_text
 from rdpfl_sim.world.faults.timeline import FaultTimeline
 
@@ -45,7 +45,7 @@ class MessageOutcomes:
         self._outcomes = bytearray()
         for line in lines:
             if line.startswith((b'{"event":"message_delivered"', b'{"event":"message_used"')):
-                self._add(orjson.loads(line))
+                self._add(parse_record(line))
 
     def _add(self, record: Record) -> None:
         number = record["message"]
@@ -219,7 +219,7 @@ def write_trace(
     trace = TraceWriter(file, topology, MessageOutcomes(lines()), moment)
     trace.write_header(title)
     for number, line in enumerate(lines(), start=1):
-        trace.write_record(orjson.loads(line))
+        trace.write_record(parse_record(line, topology["num_clients"]))
         if number % PROGRESS_EVERY == 0:
             progress(number)
     trace.write_footer()

@@ -113,8 +113,8 @@ class Chart:
         return [min(nums), max(nums)]
 
 
-def find_variable(sweep: Sweep, option: str, name: str) -> Variable:
-    """Return the axis, the setting or the metric with this name; `option` is named in errors."""
+def find_variable(sweep: Sweep, argument: str, name: str) -> Variable:
+    """Return the axis, the setting or the metric with this name; `argument` is named in errors."""
     if name in sweep.axes:
         return Variable(name, Kind.AXIS)
     if any(_setting(run, name) is not None for run in sweep.runs):
@@ -124,12 +124,12 @@ def find_variable(sweep: Sweep, option: str, name: str) -> Variable:
     varying = varying_names(sweep)
     hint = suggest(name, [*varying, *sweep.metrics]).partition("; allowed")[0]
     raise SelectionError(
-        f"{option} {name}: no axis, setting or number in summary.json has this name{hint}; "
+        f"`{argument}` {name}: no axis, setting or number in summary.json has this name{hint}; "
         f"axes and settings that vary: {', '.join(varying) or 'none'}"
     )
 
 
-def find_metric(sweep: Sweep, option: str, name: str) -> str:
+def find_metric(sweep: Sweep, argument: str, name: str) -> str:
     """Return the path of a number in the summaries; raise a `SelectionError` if no run has it."""
     if name in sweep.metrics:
         return name
@@ -140,7 +140,7 @@ def find_metric(sweep: Sweep, option: str, name: str) -> str:
     hint = suggest(name, sweep.metrics).partition("; allowed")[0]
     where = "numbers in the section" if same_section else "sections of summary.json:"
     raise SelectionError(
-        f"{option} {name}: no run has this number in its summary.json{hint}; {where} {allowed}"
+        f"`{argument}` {name}: no run has this number in its summary.json{hint}; {where} {allowed}"
     )
 
 
@@ -156,19 +156,19 @@ def select_runs(sweep: Sweep, where: Iterable[str]) -> list[SweepRun]:
     for condition in where:
         name, equals, text = (part.strip() for part in condition.partition("="))
         if not equals:
-            raise SelectionError(f"--where {condition}: must have the form axis=label or path=value")
-        variable = find_variable(sweep, "--where", name)
+            raise SelectionError(f"`where` {condition}: must have the form axis=label or path=value")
+        variable = find_variable(sweep, "where", name)
         present = dict.fromkeys(variable.text(run) for run in sweep.runs)
         if text not in present:
             try:
                 text = _text(parse_value(text))  # 0.10 for 0.1
             except ValueSyntaxError as error:
-                raise SelectionError(f"--where {condition}: {error}") from error
+                raise SelectionError(f"`where` {condition}: {error}") from error
         if text not in present:
-            raise SelectionError(f"--where {condition}: no run has this value{suggest(text, present)}")
+            raise SelectionError(f"`where` {condition}: no run has this value{suggest(text, present)}")
         runs = [run for run in runs if variable.text(run) == text]
     if not runs:
-        raise SelectionError(f"no run matches --where {' --where '.join(where)}")
+        raise SelectionError(f"no run matches `where` {' `where` '.join(where)}")
     return runs
 
 
@@ -211,7 +211,7 @@ def make_chart(
     if len(series) > MAX_SERIES:
         assert by is not None, "without groups there is one series"
         raise SelectionError(
-            f"--by {by.name}: {len(series)} groups are too many for one figure; at most {MAX_SERIES}"
+            f"`by` {by.name}: {len(series)} groups are too many for one figure; at most {MAX_SERIES}"
         )
     return Chart(x, y, by, categories, series, num_omitted)
 
@@ -224,20 +224,20 @@ def _point(x: Variable, y: str, position: float | str | tuple[str, ...], runs: S
     return Point(x_interval.mean, estimate, x_interval)
 
 
-def check_varies(option: str, variable: Variable, runs: Sequence[SweepRun]) -> None:
+def check_varies(argument: str, variable: Variable, runs: Sequence[SweepRun]) -> None:
     """Reject a setting that only some runs have, and a variable with the same value in all runs."""
     if variable.kind is Kind.METRIC:
         return
     num_missing = sum(variable.value(run) is None for run in runs)
     if num_missing:
         raise SelectionError(
-            f"{option} {variable.name}: {num_missing} of {len(runs)} runs have no such setting; "
-            "choose the others with --where"
+            f"`{argument}` {variable.name}: {num_missing} of {len(runs)} runs have no such setting; "
+            "choose the others with `where`"
         )
     values = {variable.text(run) for run in runs}
     if len(values) == 1:
         raise SelectionError(
-            f"{option} {variable.name}: has the same value in all chosen runs: {values.pop()}"
+            f"`{argument}` {variable.name}: has the same value in all chosen runs: {values.pop()}"
         )
 
 
@@ -254,10 +254,10 @@ def _check_cases(
     if mixed:
         axis, labels = next(iter(mixed.items()))
         others = "; ".join(f"{name} ({', '.join(found)})" for name, found in mixed.items())
-        by_axis = "" if by is not None else f", or draw one line per case with --by {axis}"
+        by_axis = "" if by is not None else f", or draw one line per case with `by` {axis}"
         raise SelectionError(
-            f"--x {x.name}: each point would average over other axes: {others}; "
-            f"choose a case, such as --where {quote(f'{axis}={next(iter(labels))}')}{by_axis}"
+            f"`x` {x.name}: each point would average over other axes: {others}; "
+            f"choose a case, such as `where` {quote(f'{axis}={next(iter(labels))}')}{by_axis}"
         )
 
 

@@ -129,7 +129,7 @@ def _select_metrics(runs: Sequence[Run], extra: Iterable[str]) -> list[str]:
     for path in extra:
         if path != "all" and path not in known:
             similar = suggest(path, known).partition("; allowed")[0]
-            raise ComparisonError(f"--metric {path}: no run has this number in its summary.json{similar}")
+            raise ComparisonError(f"`metric` {path}: no run has this number in its summary.json{similar}")
         selected += known if path == "all" else [path]
     return list(dict.fromkeys(selected))
 
@@ -255,7 +255,7 @@ def group_runs(arguments: Sequence[Sequence[Run]], by_argument: bool = False) ->
             which = f"{group[run.seed].folder} and {run.folder} have the same seed ({run.seed})"
             if by_argument:
                 raise ComparisonError(f"{which} and belong to the same argument: omit one of them")
-            raise ComparisonError(f"{which} and the same scenario: omit one of them, or use --by-argument")
+            raise ComparisonError(f"{which} and the same scenario: omit one of them, or use `by_argument`")
         group[run.seed] = run
     if len(groups) < 2:
         same = "belong to one argument" if by_argument else "have the same scenario"
@@ -309,7 +309,7 @@ def baseline_first(groups: Sequence[Group], baseline: str) -> list[Group]:
         labels = ", ".join(group.label for group in matching or groups)
         found = f"{len(matching)} groups match ({labels})" if matching else f"no group matches (of {labels})"
         raise ComparisonError(
-            f"--baseline {baseline}: {found}; allowed: a label, a run folder, or a setting such as "
+            f"`baseline` {baseline}: {found}; allowed: a label, a run folder, or a setting such as "
             f"method.name=local"
         )
     return [*matching, *(group for group in groups if group is not matching[0])]
@@ -328,7 +328,7 @@ def _baseline_value(path: str, text: str) -> object:
     try:
         return parse_value(text)
     except ValueSyntaxError as error:
-        raise ComparisonError(f"--baseline {path}: {error}") from error
+        raise ComparisonError(f"`baseline` {path}: {error}") from error
 
 
 def _has(scenario: TomlTable, path: str, value: object) -> bool:
@@ -410,7 +410,7 @@ def _find_baseline(axes: Mapping[str, list[str]], runs: Sequence[SweepRun], base
     elif name in axes:
         if text not in axes[name]:
             raise ComparisonError(
-                f"--baseline {baseline}: the axis {name} has no such case{suggest(text, axes[name])}"
+                f"`baseline` {baseline}: the axis {name} has no such case{suggest(text, axes[name])}"
             )
         matching = [(name, text)]
     else:
@@ -418,7 +418,7 @@ def _find_baseline(axes: Mapping[str, list[str]], runs: Sequence[SweepRun], base
     if len(matching) != 1:
         found = "no case matches" if not matching else f"{len(matching)} cases match"
         cases = "; ".join(f"{axis}={label}" for axis, labels in axes.items() for label in labels)
-        raise ComparisonError(f"--baseline {baseline}: {found}; allowed: {cases}, or a setting of one case")
+        raise ComparisonError(f"`baseline` {baseline}: {found}; allowed: {cases}, or a setting of one case")
     return matching[0]
 
 

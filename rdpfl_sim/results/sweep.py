@@ -273,7 +273,7 @@ def baseline_case(labels: Sequence[str]) -> str:
 
 
 def settings_of(scenario: TomlTable) -> dict[str, object]:
-    """Return every setting of a scenario by its path, in the form that `--set` accepts.
+    """Return every setting of a scenario by its path, in the form of an override.
 
     >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
     {'faults[0].at_s': 1.0, 'model.hidden': [64]}

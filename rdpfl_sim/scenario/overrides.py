@@ -35,7 +35,7 @@ def parse_override(override: str) -> tuple[str, object]:
     path, equals, text = override.partition("=")
     path = path.strip()
     if not equals or not all(path.split(".")):
-        raise ScenarioError([Problem("--set", "must have the form path.to.key=value", override)])
+        raise ScenarioError([Problem("`overrides`", "must have the form path.to.key=value", override)])
     try:
         return path, parse_value(text)
     except ValueSyntaxError as error:
@@ -71,7 +71,7 @@ class Draft:
         self.set(path, value)
         self.overrides.pop(path, None)  # for the same path, the last override counts
         undone = [
-            Problem(earlier, f"has no effect: the later option --set {path}=... replaces it", given)
+            Problem(earlier, f"has no effect: the later `overrides` {path}=... replaces it", given)
             for earlier, given in self.lost_overrides()
         ]
         if undone:

@@ -88,7 +88,7 @@ class Scenario(Strict):
     execution: ExecutionSection = ExecutionSection()
     notes: list[str] = Field(
         default=[],
-        description="remarks that become warnings of the run; --set adds one for each lost setting",
+        description="remarks that become warnings of the run; an override adds one for each lost setting",
     )
 
     @classmethod
@@ -149,7 +149,7 @@ class Scenario(Strict):
             draft.override(override)
         if seed is not None:
             if "seed" in draft.overrides:
-                raise ScenarioError([Problem("seed", "has no effect: --seed replaces it", raw["seed"])])
+                raise ScenarioError([Problem("seed", "has no effect: `seed` replaces it", raw["seed"])])
             raw["seed"] = seed
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
@@ -215,7 +215,7 @@ def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
     problems = []
     address = getattr(scenario.execution.executor, "address", None)
     if address is not None and not allow_cluster:
-        message = "run folders may not connect to a cluster without --allow-cluster (allow_cluster=True)"
+        message = "run folders may not connect to a cluster without `allow_cluster`"
         problems.append(Problem("execution.executor.address", message, address))
     if getattr(scenario.data, "download", False):
         name, folder = scenario.data.name, getattr(scenario.data, "folder", None)

@@ -19,9 +19,9 @@ from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.records.metrics import Moments
-from rdpfl_sim.world.adversary.adversary import Level
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
+from rdpfl_sim.world.adversary.threat_model import Level
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import COMPUTE
 from rdpfl_sim.world.faults import FAULTS

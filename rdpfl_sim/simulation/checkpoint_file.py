@@ -111,7 +111,8 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Remove all checkpoints of a complete run."""
+        """Remove all checkpoints of a complete run, after making sure that its summary is on the disk."""
+        sync_folder(self.folder.parent)
         if self.folder.is_symlink():
             self.folder.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)

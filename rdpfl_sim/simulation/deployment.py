@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import networkx as nx
 
@@ -159,6 +160,7 @@ class Deployment:
         with errors_at("network.geography", network.geography):
             self.propagation_s = network.geography.bind()(num_clients, self.streams)
         self.link_overrides: dict[tuple[int, int], dict[str, Component]] = {}
+        self._bound: dict[int, Callable[..., Any]] = {}
         for place, section in enumerate(network.links):
             with errors_at(f"network.links[{place}]", section):
                 senders = client_ids("from", section.from_, num_clients)
@@ -181,9 +183,15 @@ class Deployment:
             recipient,
             self.streams.key("link", sender, recipient),
             propagation_s=self.propagation_s(sender, recipient),
-            latency=models["latency"].bind(),
-            loses=models["loses"].bind(),
+            latency=self._bind_once(models["latency"]),
+            loses=self._bind_once(models["loses"]),
         )
+
+    def _bind_once(self, model: Component) -> Callable[..., Any]:
+        """Return a model of links with its options. All links share it: their state is in `Link`."""
+        if id(model) not in self._bound:
+            self._bound[id(model)] = model.bind()
+        return self._bound[id(model)]
 
     def changes(self) -> Iterator[tuple[float, int, Change]]:
         """Yield all changes of the run in order of time, each with the position of its fault."""

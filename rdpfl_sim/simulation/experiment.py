@@ -26,7 +26,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, collect_problems
 from rdpfl_sim.world.adversary.adversary import Plan
-from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
+from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS, patience_s
 from rdpfl_sim.world.compute_time import ComputeTimes
 
 SMALL_TEST = 5
@@ -118,11 +118,6 @@ class Experiment:
     def _plan(self, section: AdversarySection) -> Plan:
         attack, timing = ATTACKS.facts(section.attack.name), TIMING_ATTACKS.facts(section.timing.name)
         wait = self.scenario.timing.wait.bind()()
-        patience_s = section.patience_s
-        if patience_s is None and wait.fraction == 0:
-            patience_s = 0.0  # honest clients do not wait for an attacker's message
-        elif patience_s is None and wait.timeout_s is not None:
-            patience_s = wait.timeout_s / 2
         return Plan(
             attack=section.attack.bind(),
             sees_honest=attack.needs != "own",
@@ -135,7 +130,7 @@ class Experiment:
             equivocation=section.equivocation.bind(),
             knowledge=section.knowledge,
             collude=section.collude,
-            patience_s=patience_s,
+            patience_s=patience_s(wait) if section.patience_s is None else section.patience_s,
         )
 
     def _shards(self, data: Dataset) -> list[Indices]:

@@ -23,6 +23,7 @@ import tomli_w
 from rdpfl_sim.files import (
     JsonObject,
     encode_json,
+    make_new_folder,
     open_inside,
     open_to_append,
     open_to_change,
@@ -48,7 +49,7 @@ class RunFolder:
         self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _lock(path)
-        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY):
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY, TRACEBACK):
             remove_partial(path / name)
         self._flushed_at_s = monotonic()
 
@@ -60,7 +61,7 @@ class RunFolder:
         while True:
             path = parent / (f"{name}-{stamp}" if suffix == 0 else f"{name}-{stamp}-{suffix}")
             try:
-                path.mkdir(parents=True)
+                make_new_folder(path, parents=True)
             except FileExistsError:
                 suffix += 1
             else:

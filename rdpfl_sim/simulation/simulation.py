@@ -160,11 +160,10 @@ class Simulation:
 
     def run(self, warnings: Sequence[str] = ()) -> Result:
         """Run to the end, or until interrupted, and write all files. Add `warnings` to the run's warnings."""
-        with closing(self.executor):
-            with on_interrupt(partial(self.end, RunStatus.INTERRUPTED)):
-                self.begin()
-                self.warnings += warnings
-                self._run_events()
+        with closing(self.executor), on_interrupt(partial(self.end, RunStatus.INTERRUPTED)):
+            self.begin()
+            self.warnings += warnings
+            self._run_events()
             return self.finish()
 
     def begin(self) -> None:

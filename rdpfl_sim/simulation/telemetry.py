@@ -95,7 +95,7 @@ class Telemetry:
     """Statistics of the messages and rounds of honest clients, and the delays of all messages.
 
     `hops` is each client's distance to the nearest Byzantine client, or None if no path exists.
-    `trims_less(n)` returns whether a trimmed mean of n messages removes fewer than ceil(trim n) per side.
+    `too_few(n)` returns whether n messages are too few for the options of the aggregator (`AggregatorFacts`).
     """
 
     STATE = (
@@ -107,11 +107,11 @@ class Telemetry:
         self,
         byzantine: frozenset[int],
         hops: Sequence[int | None],
-        trims_less: Callable[[int], bool],
+        too_few: Callable[[int], bool],
     ) -> None:
         self.byzantine = byzantine
         self.hops = hops
-        self.trims_less = trims_less
+        self.too_few = too_few
         self.delays_s = Histogram()
         self.ages: Counter[int] = Counter()
         self.neighbour_shares = Histogram()
@@ -124,7 +124,7 @@ class Telemetry:
         self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
         """Sums over honest clients' rounds. A round is attacked if it used a Byzantine client's message."""
         self.num_trimmed_less = 0
-        """Number of honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
+        """Number of honest clients' rounds with messages, but too few for the scenario's aggregator."""
         self.by_hops: dict[int | None, RoundStats] = {}
         self.recent: dict[int, RoundStats] = {}
         """Sums over each client's rounds since its last evaluation."""
@@ -158,7 +158,7 @@ class Telemetry:
             self.treatment["honest"].outcomes["used"] += num_used - num_byzantine
         if num_byzantine > 0:
             self.treatment["byzantine"].outcomes["used"] += num_byzantine
-        if num_used > 0 and self.trims_less(num_used):
+        if num_used > 0 and self.too_few(num_used):
             self.num_trimmed_less += 1
 
     def update_reported(

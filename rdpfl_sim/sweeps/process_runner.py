@@ -198,7 +198,7 @@ def _receive_requests(connection: Connection, requests: SimpleQueue[Request]) ->
 
 def _describe_exit(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
-        return "the worker process was killed; if the machine ran out of memory, use fewer --workers"
+        return "the worker process was killed; if the machine ran out of memory, use fewer workers"
     if exit_code < 0:
         return f"the worker process was ended by {signal.Signals(-exit_code).name}"
     return f"the worker process ended with exit code {exit_code}"

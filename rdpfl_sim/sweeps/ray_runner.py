@@ -54,15 +54,15 @@ class RayRunner:
     def prepare(self) -> None:
         """Raise a `ScenarioError` if Ray is not installed."""
         if not is_installed():
-            raise ScenarioError([Problem("--engine", NOT_INSTALLED, "ray")])
+            raise ScenarioError([Problem("`engine`", NOT_INSTALLED, "ray")])
 
     def connect(self) -> None:
         """Connect to the cluster or start one, unless this process is already connected."""
         try:
             self.session.connect()
         except NoClusterError as error:
-            option = "--engine" if self.address is None else "--address"
-            raise ScenarioError([Problem(option, str(error), self.address or "ray")]) from error
+            argument = "`engine`" if self.address is None else "`address`"
+            raise ScenarioError([Problem(argument, str(error), self.address or "ray")]) from error
 
     def close(self) -> None:
         """Disconnect, and stop a cluster that was started here."""

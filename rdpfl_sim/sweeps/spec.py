@@ -27,7 +27,7 @@ MAX_RUNS = 100_000
 RESERVED = {
     "name": "runs have the name of the sweep",
     "seed": "the sweep's seeds are used instead",
-    "output.folder": "runs are written into the sweep's folder (--output)",
+    "output.folder": "runs are written into the sweep's folder (`output`)",
 }
 """Keys that are set by the sweep, with the reason why an override has no effect."""
 
@@ -164,7 +164,7 @@ class SweepSpec(Strict):
             return Profile()
         if name not in self.profiles:
             raise ScenarioError(
-                [Problem("--profile", f"no such profile{suggest(name, self.profiles)}", name)]
+                [Problem("`profile`", f"no such profile{suggest(name, self.profiles)}", name)]
             )
         return self.profiles[name]
 

@@ -28,7 +28,7 @@ MISSING = {
 
 
 INVARIANTS = {
-    "form": (Needs.RECORDS, "Every line is a known record with all of its fields."),
+    "form": (Needs.RECORDS, "Every line is a record with all of its fields."),
     "time": (Needs.RECORDS, "Simulated time never decreases."),
     "complete": (Needs.NOTHING, "The run has reached its end, and its records are not truncated."),
     "scenario": (Needs.NOTHING, "Scenario, topology, provenance and first record agree."),
@@ -41,7 +41,6 @@ INVARIANTS = {
     "summary": (Needs.NOTHING, "The numbers in summary.json follow from records and metrics.csv."),
     "rounds": (Needs.RECORDS, "Clients train, wait and finish their rounds in order, without gaps."),
     "faults": (Needs.RECORDS, "A stopped client does nothing; a fault ends only after it started."),
-    "numbering": (Needs.MESSAGES, "Messages are numbered in the order of sending, without gaps."),
     "outcomes": (
         Needs.MESSAGES,
         "A message is sent, then lost or delivered, then used or dropped; all once.",
@@ -53,9 +52,9 @@ INVARIANTS = {
     "use": (Needs.ALL_MESSAGES, "A round uses the preferred message of every sender in the mailbox."),
     "ages": (Needs.MESSAGES, "No used message is older than the scenario allows; its age is correct."),
     "waiting": (Needs.ALL_MESSAGES, "Honest clients wait for enough messages, but not past their timeout."),
-    "estimates": (Needs.RECORDS, "A round has one estimate, before its model is needed, with equal fields."),
     "weights": (Needs.MESSAGES, "Used messages have weights; none is negative, the sum is at most 1."),
-    "lemma 3": (Needs.RECORDS, "The norm of d is at most G_d in every round."),
+    "estimates": (Needs.RECORDS, "A finished round has at most one estimate, before its model is needed."),
+    "lemma 3": (Needs.RECORDS, "Every round has a norm of d, which is at most G_d."),
     "evaluations": (Needs.RECORDS, "Clients are evaluated when due; metrics.csv agrees with the records."),
     "replay": (Needs.NOTHING, "Repeating the scenario gives the same files."),
 }

@@ -18,12 +18,7 @@ from rdpfl_sim.records.record_types import (
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Checks
 from rdpfl_sim.world.faults.fault import Condition
-from rdpfl_sim.world.faults.timeline import FaultEffect, FaultTimeline, Subject
-
-NeighbourSet = dict[int, None]
-"""A set of clients, sorted by id."""
-
-NO_EFFECT = FaultEffect(None, [], [], [], [])
+from rdpfl_sim.world.faults.timeline import FaultTimeline, Subject
 
 
 class ClientPhase(Enum):
@@ -66,10 +61,10 @@ class ClientChecks:
         self.graph = _neighbours_of(num_clients, edges)
         self.neighbours = self.graph
         self.timeline = FaultTimeline()
-        self.effect = NO_EFFECT
-        """The consequences of the latest fault record."""
         self.stopped_at_s: dict[int, float] = {}
         """The times at which clients last stopped."""
+        self.restarted_at_s: dict[int, float] = {}
+        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that a round starts when the previous one ended or when the client resumed."""
@@ -101,9 +96,8 @@ class ClientChecks:
     def fault(self, record: FaultRecord, line: int) -> None:
         """Apply a fault to the clients and their neighbours."""
         self.faults.num_items += 1
-        self.effect = NO_EFFECT
         try:
-            self.effect = effect = self.timeline.apply(record)
+            effect = self.timeline.apply(record)
         except RunError as error:
             self.faults.violated(line, str(error))
             return
@@ -114,9 +108,7 @@ class ClientChecks:
             self.graph = _neighbours_of(len(self.states), record["links"])
         if effect.condition is None or effect.condition.withdraws:
             away = self.timeline.withdrawn
-            self.neighbours = [
-                {other: None for other in around if other not in away} for around in self.graph
-            ]
+            self.neighbours = [around - away for around in self.graph]
         for client in effect.stopped:
             self.states[client].phase = ClientPhase.IDLE
             self.stopped_at_s[client] = record["time_s"]
@@ -141,9 +133,10 @@ class ClientChecks:
         client, round_ = record["client"], record["round"]
         state = self.states[client]
         if client in self.timeline.stopped:
-            self.faults.violated(line, f"client {client} is down")
+            self.faults.violated(line, f"client {client} is down: {record['event']} in round {round_}")
         if state.phase is not phase:
-            self.rounds.violated(line, f"unexpected record: client {client} {state.phase.value}")
+            what = f"unexpected record {record['event']} of round {round_}"
+            self.rounds.violated(line, f"{what}: client {client} {state.phase.value}")
         elif state.round != round_:
             self.rounds.violated(line, f"client {client} is in round {state.round}, not {round_}")
         elif round_ > self.last_round:
@@ -159,9 +152,10 @@ class ClientChecks:
             state = self.states[client]
             state.time_s = record["time_s"]
             if state.round <= self.last_round:
-                if record.get("fresh", False):
+                if record.get("fresh"):
                     state.trained_s = state.updated_s = record["time_s"]
                     state.untested |= {"trained", "updated"}
+                    self.restarted_at_s[client] = record["time_s"]
                 if record.get("catch_up", True):
                     state.round = furthest[client]
 
@@ -181,9 +175,9 @@ def _unmatched(condition: Condition, subject: Subject) -> str:
     return f"the condition {condition.label!r} of {name} ends, but has not started"
 
 
-def _neighbours_of(num_clients: int, edges: Iterable[Sequence[int]]) -> list[NeighbourSet]:
+def _neighbours_of(num_clients: int, edges: Iterable[Sequence[int]]) -> list[set[int]]:
     found: list[set[int]] = [set() for _ in range(num_clients)]
     for i, j in edges:
         found[i].add(j)
         found[j].add(i)
-    return [dict.fromkeys(sorted(around)) for around in found]
+    return found

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from rdpfl_sim.records.record_types import (
     FaultRecord,
@@ -25,13 +24,6 @@ from rdpfl_sim.world.network.network import LOSS
 
 FINAL_REJECTIONS = (mailbox.NOT_FINITE, mailbox.WRONG_FORM)
 """Reasons for rejection after which the recipient stops waiting for the sender in that round."""
-
-OBSTACLES = {
-    obstacles.LINK_IS_DOWN: "the link from {0} to {1} is down",
-    obstacles.PARTITION: "{0} and {1} are on different sides of a partition",
-    obstacles.RECIPIENT_DOWN: "{1} is down",
-}
-"""Reasons for the loss of a message due to faults; of several, the first is recorded."""
 
 
 class TrackedMessage(NamedTuple):
@@ -57,19 +49,18 @@ class TrackedInbox:
     last_used: int = 0
     last_rejected: int = 0
 
+    def clear(self) -> None:
+        """Remove all messages, which become stale."""
+        self.last_removed = max([self.last_removed, *self.held.values()])
+        self.held.clear()
+
 
 class MessageChecks:
     """Follows every message over its link into a mailbox, and checks each step."""
 
     def __init__(
-        self,
-        checks: Checks,
-        scenario: Scenario,
-        clients: ClientChecks,
-        byzantine: frozenset[int],
-        is_recorded: Callable[[int], bool],
+        self, checks: Checks, scenario: Scenario, clients: ClientChecks, byzantine: frozenset[int]
     ) -> None:
-        self.numbering = checks["numbering"]
         self.outcomes = checks["outcomes"]
         self.causality = checks["causality"]
         self.links = checks["links"]
@@ -79,8 +70,8 @@ class MessageChecks:
         self.retransmits: bool = scenario.network.transport.bind()().retransmits
         self.last_round, self.capacity = scenario.rounds, timing.mailbox_per_sender
         self.max_age: int = timing.staleness.bind()().max_age
-        self.clients, self.byzantine, self.is_recorded = clients, byzantine, is_recorded
-        self.next_number = 0
+        self.is_sample = scenario.output.message_events < 1
+        self.clients, self.byzantine = clients, byzantine
         self.in_transit: dict[int, TrackedMessage] = {}
         self.in_mailbox: dict[int, TrackedMessage] = {}
         self.inboxes: list[dict[int, TrackedInbox]] = [defaultdict(TrackedInbox) for _ in clients.states]
@@ -90,20 +81,17 @@ class MessageChecks:
         self.num_reordered = 0
         self.newest: dict[tuple[int, int], tuple[int, int]] = {}
         """The place of the newest message that each link has delivered."""
-        self.restarted_at_s: dict[int, float] = {}
-        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def message_sent(self, record: MessageSent, line: int) -> None:
-        """Check the number, link and stamp of a new message."""
+        """Check the link and the stamp of a new message."""
         number, sender, recipient = record["message"], record["sender"], record["recipient"]
         stamp, true_round, time_s = record["round"], record["true_round"], record["time_s"]
-        self._begin(number, line, "sent")
         clients, state = self.clients, self.clients.states[sender]
         self.links.num_items += 1
         if recipient not in clients.neighbours[sender]:
-            self.links.violated(line, f"{recipient} is not a neighbour of {sender}")
+            self.links.violated(line, f"message {number}: {recipient} is not a neighbour of {sender}")
         if sender in clients.timeline.stopped:
-            self.links.violated(line, f"the sender {sender} is down")
+            self.links.violated(line, f"message {number}: the sender {sender} is down")
         self.stamps.num_items += 1
         if true_round != state.round:
             self.stamps.violated(line, f"client {sender} is in round {state.round}, not {true_round}")
@@ -113,22 +101,24 @@ class MessageChecks:
                     line, f"honest client {sender} stamped a message with round {stamp} in round {true_round}"
                 )
             if state.phase is not ClientPhase.GATHERING or state.time_s != time_s:
-                self.stamps.violated(line, f"honest client {sender} did not finish its training at this time")
+                self.stamps.violated(
+                    line, f"honest client {sender} did not finish its training at {time_s} s"
+                )
         self.num_bytes += record["size_bytes"]
-        self.in_transit[number] = TrackedMessage(sender, recipient, stamp, time_s, (true_round, number))
+        message = TrackedMessage(sender, recipient, stamp, time_s, (true_round, number))
+        self._begin(number, line, "sent", message)
 
     def message_copied(self, record: MessageCopied, line: int) -> None:
         """Check that the original of a copy is in transit."""
         number, original = record["message"], record["original"]
-        self._begin(number, line, "copied")
         message = self.in_transit.get(original)
         if message is None:
-            if self.is_recorded(original):
+            if not self.is_sample:
                 self.outcomes.violated(line, f"message {original} is copied, but is not in transit")
             message = TrackedMessage(
                 record["sender"], record["recipient"], record["round"], None, (0, number)
             )
-        self.in_transit[number] = message
+        self._begin(number, line, "copied", message)
         self._compare(record, line, message)
 
     def message_lost(self, record: MessageDropped, line: int) -> None:
@@ -136,14 +126,10 @@ class MessageChecks:
         message = self._end(record, line, self.in_transit, "lost", "in transit")
         if message is None:
             return
-        self.reasons.num_items += 1
-        expected = [transport.ALL_FAILED if self.retransmits else self._obstacle(message) or LOSS]
+        possible = [transport.ALL_FAILED if self.retransmits else self._obstacle(message) or LOSS]
         if self.clients.stopped_at_s.get(message.sender) == record["time_s"]:
-            expected.append(transport.SENDER_DOWN)  # the message may have been queued at its sender
-        if record["reason"] not in expected:
-            self.reasons.violated(
-                line, f"the reason for message {record['message']} must be: {' or '.join(expected)}"
-            )
+            possible.append(transport.SENDER_DOWN)  # the message may have been queued at its sender
+        self._check_reason(record, line, possible)
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
@@ -155,16 +141,17 @@ class MessageChecks:
         delay_s, sent_at_s = record["delay_s"], message.sent_at_s
         if sent_at_s is not None and (delay_s < 0 or delay_s != record["time_s"] - sent_at_s):
             self.causality.violated(
-                line, f"message {number} was sent at {sent_at_s} s: its delay is not {delay_s} s"
+                line,
+                f"message {number} was sent at {sent_at_s} s and arrives at {record['time_s']} s: "
+                f"its delay is not {delay_s} s",
             )
         self.links.num_items += 1
         obstacle = self._obstacle(message)
         if obstacle is not None:
-            expected = OBSTACLES[obstacle].format(message.sender, recipient)
-            self.links.violated(line, f"message {number} arrives although {expected}")
-        link = message.sender, recipient
-        if message.place >= self.newest.get(link, (0, 0)):
-            self.newest[link] = message.place
+            link = f"from {message.sender} to {recipient}"
+            self.links.violated(line, f"message {number} {link} is delivered, despite: {obstacle}")
+        if message.place >= self.newest.get(message[:2], (0, 0)):
+            self.newest[message[:2]] = message.place
         else:
             self.num_reordered += 1
         self.in_mailbox[number] = message
@@ -177,38 +164,35 @@ class MessageChecks:
 
     def message_stale(self, record: MessageDropped, line: int) -> None:
         """Check the reason for dropping a message as stale."""
-        self._check_reason(record, line, STALE)
+        self._check_reason(record, line, self._possible_reasons(record, "stale"))
         self._leave_mailbox(record, line, "stale")
 
     def message_duplicate(self, record: MessageDropped, line: int) -> None:
         """Check that another message has the same sender and round."""
-        self._check_reason(record, line, DUPLICATE)
+        self._check_reason(record, line, self._possible_reasons(record, "duplicate"))
         self._leave_mailbox(record, line, "duplicate")
 
     def message_rejected(self, record: MessageDropped, line: int) -> None:
         """Check the reason for rejecting a message."""
-        self._check_reason(record, line, REJECTED)
+        self._check_reason(record, line, self._possible_reasons(record, "rejected"))
         inbox = self._leave_mailbox(record, line, "rejected")
         if record["reason"] in FINAL_REJECTIONS:
             inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
     def fault(self, record: FaultRecord, line: int) -> None:
-        """Record the times at which clients restart with a new model."""
-        if record.get("fresh"):
-            self.restarted_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
+        """Empty the mailboxes of clients that restart with a new model."""
+        for client in record.get("clients", ()):
+            if self.clients.restarted_at_s.get(client) == record["time_s"]:
+                for inbox in self.inboxes[client].values():
+                    inbox.clear()
 
-    def _begin(self, number: int, line: int, what: str) -> None:
+    def _begin(self, number: int, line: int, what: str, message: TrackedMessage) -> None:
+        """Check that the number of a message is new, and put the message on its link."""
         self.counts[what] += 1
-        self.numbering.num_items += 1
-        if number < self.next_number:
-            self.numbering.violated(line, f"message {number} follows message {self.next_number - 1}")
-            return
-        missing = next(filter(self.is_recorded, range(self.next_number, number)), None)
-        if missing is not None:
-            self.numbering.violated(line, f"message {missing} is missing before {number}")
-        if not self.is_recorded(number):
-            self.numbering.violated(line, f"message {number} is not in the sample of recorded messages")
-        self.next_number = number + 1
+        self.outcomes.num_items += 1
+        if number in self.in_transit or number in self.in_mailbox:
+            self.outcomes.violated(line, f"message {number} is {what}, but exists already")
+        self.in_transit[number] = message
 
     def _end(
         self, record: MessageRecord, line: int, place: dict[int, TrackedMessage], outcome: str, before: str
@@ -218,7 +202,7 @@ class MessageChecks:
         self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
         if message is None:
-            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but was not {before}")
+            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but is not {before}")
             return None
         self._compare(record, line, message)
         return message
@@ -229,7 +213,7 @@ class MessageChecks:
             self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
     def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> TrackedInbox:
-        self._end(record, line, self.in_mailbox, outcome, "delivered")
+        self._end(record, line, self.in_mailbox, outcome, "in a mailbox")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
         was_held = inbox.held.pop(record["message"], None) is not None
         if was_held and outcome in ("used", "stale"):
@@ -237,6 +221,7 @@ class MessageChecks:
         return inbox
 
     def _obstacle(self, message: TrackedMessage) -> str | None:
+        """Return the fault that blocks the link of a message; of several, the one that is recorded."""
         sender, recipient = message.sender, message.recipient
         timeline = self.clients.timeline
         if (sender, recipient) in timeline.links_down:
@@ -245,76 +230,39 @@ class MessageChecks:
             return obstacles.PARTITION
         return obstacles.RECIPIENT_DOWN if recipient in timeline.stopped else None
 
-    def _check_reason(self, record: MessageDropped, line: int, allowed: Mapping[str, DropReason]) -> None:
-        """Check that a reason is valid for the outcome and possible, before the message is removed."""
+    def _check_reason(self, record: MessageDropped, line: int, possible: list[str]) -> None:
         self.reasons.num_items += 1
-        sender, recipient = record["sender"], record["recipient"]
-        inbox, reason = self.inboxes[recipient][sender], record["reason"]
-        drop = DroppedMessage(
-            stamp=record["round"],
-            round=self.clients.states[recipient].round,
-            is_neighbour=sender in self.clients.neighbours[recipient],
-            others=[stamp for number, stamp in inbox.held.items() if number != record["message"]],
-            last_used=inbox.last_used,
-            has_restarted=self.restarted_at_s.get(recipient) == record["time_s"],
-            last_round=self.last_round,
-            max_age=self.max_age,
-            capacity=self.capacity,
-        )
-        if reason not in allowed:
-            self.reasons.violated(line, f"unknown reason for this outcome: {reason}")
-        elif not allowed[reason](drop):
-            self.reasons.violated(line, f"the reason for message {record['message']} cannot be: {reason}")
+        if record["reason"] not in possible:
+            why = f"must be: {' or '.join(possible)}" if possible else "none is possible"
+            self.reasons.violated(
+                line, f"the reason for message {record['message']} is {record['reason']!r}, but {why}"
+            )
 
-
-class DroppedMessage(NamedTuple):
-    """A message that is dropped, with the state of its recipient."""
-
-    stamp: int
-    round: int
-    """The round of the recipient."""
-    is_neighbour: bool
-    others: list[int]
-    """The stamps of the other messages from the same sender in the mailbox."""
-    last_used: int
-    has_restarted: bool
-    last_round: int
-    max_age: int
-    capacity: int
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the message comes from a neighbour and its stamp is an existing round."""
-        return self.is_neighbour and 1 <= self.stamp <= self.last_round
-
-    @property
-    def is_too_old(self) -> bool:
-        """Whether all messages from the sender are older than the scenario allows in this round."""
-        return self.round - max([self.stamp, *self.others]) > self.max_age
-
-
-DropReason: TypeAlias = Callable[[DroppedMessage], bool]
-"""Returns whether a reason is possible for a dropped message."""
-
-STALE: Mapping[str, DropReason] = {
-    mailbox.FORMER_NEIGHBOUR: lambda drop: not drop.is_neighbour,
-    mailbox.RESTARTED: lambda drop: drop.is_neighbour and drop.has_restarted,
-    mailbox.TOO_OLD: lambda drop: drop.is_possible and drop.is_too_old,
-    mailbox.MAILBOX_FULL: lambda drop: (
-        drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
-    ),
-    mailbox.NEWER_CHOSEN: lambda drop: (
-        drop.is_possible and not drop.is_too_old and drop.stamp < max(drop.others, default=0)
-    ),
-    mailbox.NEWER_USED: lambda drop: drop.is_possible and drop.stamp < drop.last_used,
-}
-DUPLICATE: Mapping[str, DropReason] = {
-    mailbox.SAME_ROUND: lambda drop: (
-        drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others)
-    ),
-}
-REJECTED: Mapping[str, DropReason] = {
-    mailbox.UNKNOWN_SENDER: lambda drop: not drop.is_neighbour,
-    mailbox.NO_SUCH_ROUND: lambda drop: drop.is_neighbour and not drop.is_possible,
-    **dict.fromkeys(FINAL_REJECTIONS, lambda drop: drop.is_possible),
-}
+    def _possible_reasons(self, record: MessageDropped, outcome: str) -> list[str]:
+        """Return the reasons for which a mailbox may drop a message now with this outcome."""
+        stamp, recipient = record["round"], record["recipient"]
+        if record["sender"] not in self.clients.neighbours[recipient]:
+            return {"stale": [mailbox.FORMER_NEIGHBOUR], "rejected": [mailbox.UNKNOWN_SENDER]}.get(
+                outcome, []
+            )
+        if not 1 <= stamp <= self.last_round:
+            return [mailbox.NO_SUCH_ROUND] if outcome == "rejected" else []
+        if outcome == "rejected":
+            return [*FINAL_REJECTIONS]
+        inbox = self.inboxes[recipient][record["sender"]]
+        others = [other for number, other in inbox.held.items() if number != record["message"]]
+        if outcome == "duplicate":
+            return [mailbox.SAME_ROUND] if stamp in (inbox.last_used, *others) else []
+        round_ = self.clients.states[recipient].round
+        if record["message"] not in inbox.held:  # a restart of the recipient has removed it
+            restarts = self.clients.restarted_at_s.get(recipient) == record["time_s"]
+            return [mailbox.RESTARTED] if restarts else []
+        is_too_old = round_ - max([stamp, *others]) > self.max_age
+        is_full = len(others) >= self.capacity
+        possible = {
+            mailbox.TOO_OLD: is_too_old,
+            mailbox.MAILBOX_FULL: is_full and stamp < min(others),
+            mailbox.NEWER_CHOSEN: not is_too_old and stamp < max(others, default=0),
+            mailbox.NEWER_USED: stamp < inbox.last_used,
+        }
+        return [reason for reason, is_possible in possible.items() if is_possible]

@@ -36,8 +36,10 @@ docs/experiments/verify.md has the same list.
 
 ONLY_BY_REPLAY = (
     "the graph, the Byzantine clients and the faults, as far as they follow from the scenario",
-    "message records: sizes, distances, and changes that other records of the same instant also allow",
-    "summary.json: the description of the scenario, warnings, num_trimmed_less, terms of the bound",
+    "message records: numbers, distances, and changes that other records of the same instant also allow",
+    "metrics.csv: the column hops",
+    "summary.json: the description of the scenario, warnings, wall, neighbourhood, theory, and in telemetry "
+    "by_hops and num_trimmed_less",
     "values that depend on records omitted by output.events or output.message_events",
     "the formatting of files, and additional keys",
     "consistent changes to several files",

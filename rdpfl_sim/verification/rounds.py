@@ -15,7 +15,6 @@ from rdpfl_sim.records.record_types import (
     MessageStatsRecord,
     MessageUsed,
     RoundFinished,
-    RoundRecord,
     RunFinished,
     TrainingFinished,
     TrainingStarted,
@@ -24,13 +23,11 @@ from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
-from rdpfl_sim.verification.files import DerivedTelemetry
 from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.summary import DerivedTelemetry
 
 ROUNDING = 1e-5
 """Relative tolerance for float32 rounding, in norms and in sums of weights."""
-
-COMMON_FIELDS = RoundRecord.__annotations__.keys()
 
 
 @dataclass
@@ -86,8 +83,6 @@ class RoundChecks:
         self.clients, self.messages, self.byzantine = clients, messages, byzantine
         self.telemetry = telemetry
         self.open: dict[int, FinishedRound] = {}
-        self.diagnostics: dict[int, tuple[str, ...]] = {}
-        """The names of the method's diagnostics, by number of used messages."""
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Check the mailbox and the waiting time at the end of a round."""
@@ -108,9 +103,15 @@ class RoundChecks:
             elif inbox.last_rejected < round_:
                 num_pending += 1
         if record["num_used"] != len(finished.unused):
-            self.use.violated(line, f"the mailbox contains messages from {len(finished.unused)} neighbours")
-        received_enough = num_pending == 0 or num_received >= self.wait.num_needed(len(neighbours))
-        self._check_waiting(record, line, received_enough or not self.exchanges)
+            self.use.violated(
+                line,
+                f"{finished} uses {record['num_used']} messages, but its mailbox contains messages from "
+                f"{len(finished.unused)} neighbours",
+            )
+        num_needed = self.wait.num_needed(len(neighbours))
+        received_enough = num_pending == 0 or num_received >= num_needed or not self.exchanges
+        missing = None if received_enough else f"{num_received} of {num_needed} required messages"
+        self._check_waiting(record, line, missing)
 
     def message_used(self, record: MessageUsed, line: int) -> None:
         """Check a message that the last round of its recipient uses."""
@@ -124,26 +125,35 @@ class RoundChecks:
         round_ = finished.record["round"]
         if age != round_ - stamp or age > self.max_age:
             self.ages.violated(
-                line, f"a message with stamp {stamp} and recorded age {age} is used in round {round_}"
+                line,
+                f"message {number} with stamp {stamp} and recorded age {age} is used in {finished}; "
+                f"the largest age is {self.max_age}",
             )
         if sender not in finished.unused:
             self.use.violated(line, f"{finished} has no message from client {sender}, or has used one before")
         finished.unused.discard(sender)
         finished.used.append(record)
-        for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
+        inbox = self.messages.inboxes[record["recipient"]][sender]
+        if stamp <= inbox.last_used:
+            self.use.violated(
+                line, f"{finished} uses stamp {stamp} from client {sender} after stamp {inbox.last_used}"
+            )
+        for other, stamp_held in inbox.held.items():
             if other != number and self._is_better(stamp_held, stamp, round_):
-                self.use.violated(line, f"round {round_} uses stamp {stamp} instead of {stamp_held}")
+                self.use.violated(
+                    line, f"{finished} uses stamp {stamp} from client {sender} instead of {stamp_held}"
+                )
 
     def estimate(self, record: EstimateRecord, line: int) -> None:
-        """Check that the estimate belongs to the client's last round, and |d| in it."""
+        """Check that the estimate belongs to the client's last round, and the norm of d in it."""
         self.estimates.num_items += 1
         finished = self.open.get(record["client"])
-        what = f"the estimate of round {record['round']} of client {record['client']}"
         if finished is None or finished.record["round"] != record["round"]:
+            what = f"the estimate of round {record['round']} of client {record['client']}"
             self.estimates.violated(line, f"{what} does not follow its end, or is too late")
             return
         if finished.estimate is not None:
-            self.estimates.violated(line, f"{what} is not the first")
+            self.estimates.violated(line, f"{finished} has a second estimate")
             return
         finished.estimate = record
         if self.largest_d_norm is not None:
@@ -191,26 +201,17 @@ class RoundChecks:
         oldest = max((used["age"] for used in finished.used), default=None)
         if oldest != record["max_age"]:
             self.use.violated(line, f"the oldest message of {finished} has the age {oldest}")
-        if is_due or estimate is not None:
-            self._check_estimate(finished)
+        if self.largest_d_norm is not None and (is_due or estimate is not None):
+            self.lemma_3.num_items += 1
+            if estimate is None:
+                self.lemma_3.violated(line, f"{finished} has no estimate")
         if self.has_telemetry and len(finished.stats) < len(finished.used) and (is_due or finished.stats):
             number = finished.used[len(finished.stats)]["message"]
             self.weights.violated(line, f"{finished} used message {number}, which has no message_stats")
-        diagnostics = {key: value for key, value in (estimate or {}).items() if key not in COMMON_FIELDS}
-        self.telemetry.add_round(record, finished.used, diagnostics, finished.stats)
+        self.telemetry.add_round(record, finished.used, estimate or {}, finished.stats)
 
-    def _check_estimate(self, finished: FinishedRound) -> None:
-        names = tuple(key for key in finished.estimate or () if key not in COMMON_FIELDS)
-        expected = self.diagnostics.setdefault(finished.record["num_used"], names)
-        if names != expected:
-            found, others = (", ".join(each) or "no estimate" for each in (names, expected))
-            self.estimates.violated(finished.line, f"{finished} has {found}; other rounds have {others}")
-        if self.largest_d_norm is not None:
-            self.lemma_3.num_items += 1
-            if finished.estimate is None:
-                self.lemma_3.violated(finished.line, f"{finished} has no estimate")
-
-    def _check_waiting(self, record: RoundFinished, line: int, received_enough: bool) -> None:
+    def _check_waiting(self, record: RoundFinished, line: int, missing: str | None) -> None:
+        """Check the duration of the wait. `missing` describes the messages if there are not enough."""
         client, timeout_s = record["client"], self.wait.timeout_s
         if client in self.byzantine and timeout_s is not None:
             return  # the start of a Byzantine client's wait is not recorded
@@ -218,10 +219,12 @@ class RoundChecks:
         since_s, now_s = self.clients.states[client].time_s, record["time_s"]
         if timeout_s is not None and now_s > since_s + timeout_s:
             self.waiting.violated(
-                line, f"client {client} has waited since {since_s} s, longer than its timeout"
+                line,
+                f"client {client} waits from {since_s} s to {now_s} s in round {record['round']}, "
+                f"longer than its timeout of {timeout_s} s",
             )
-        elif not received_enough and (timeout_s is None or now_s < since_s + timeout_s):
-            self.waiting.violated(line, f"client {client} has not received enough messages since {since_s} s")
+        elif missing is not None and (timeout_s is None or now_s < since_s + timeout_s):
+            self.waiting.violated(line, f"client {client} ends round {record['round']} with {missing}")
 
     def _is_better(self, stamp_held: int, used: int, round_: int) -> bool:
         """Return whether a message that stays in the mailbox should have been used or dropped."""

@@ -11,29 +11,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import lines_inside, size_inside
-from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.files import EVENTS
-from rdpfl_sim.records.record_types import OPEN, RECORDS
-from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.recorder import MESSAGE_STREAM
+from rdpfl_sim.records.reader import parse_record
+from rdpfl_sim.records.record_types import RECORDS
 from rdpfl_sim.verification.check import INVARIANTS, Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
-from rdpfl_sim.verification.files import (
-    DerivedTelemetry,
-    DigestCheck,
-    FolderChecks,
-    VerifiedFolder,
-    hops_from,
-)
+from rdpfl_sim.verification.files import DigestCheck, FolderChecks, VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
 from rdpfl_sim.verification.rounds import EvaluationChecks, RoundChecks
-from rdpfl_sim.verification.summary import SummaryChecks
-
-FIELDS = {name: frozenset(getattr(kind, "__required_keys__")) for name, kind in RECORDS.items()}  # noqa: B009
-"""The required fields of every record; only those in `OPEN` may have others."""
+from rdpfl_sim.verification.summary import DerivedTelemetry, SummaryChecks
 
 PROGRESS_EVERY = 50_000
 
@@ -50,12 +38,12 @@ class Verification:
         self.files = files = VerifiedFolder(folder)
         scenario, byzantine = files.scenario, files.byzantine
         self.events_path, self.output = folder / EVENTS, scenario.output
+        self.num_clients = scenario.clients.count
         self.checks = checks = {name: Check(name) for name in INVARIANTS if name != "replay"}
         self.folder, self.digest = FolderChecks(checks, files), DigestCheck(checks)
-        self.clients = ClientChecks(checks, scenario.clients.count, files.edges, scenario.rounds)
-        self.messages = MessageChecks(checks, scenario, self.clients, byzantine, _sample(scenario))
-        hops = hops_from(byzantine, self.clients.graph)
-        self.telemetry = DerivedTelemetry(byzantine, hops, scenario.output.message_events == 1)
+        self.clients = ClientChecks(checks, self.num_clients, files.edges, scenario.rounds)
+        self.messages = MessageChecks(checks, scenario, self.clients, byzantine)
+        self.telemetry = DerivedTelemetry(byzantine, scenario.output.message_events == 1)
         self.rounds = RoundChecks(checks, scenario, self.clients, self.messages, byzantine, self.telemetry)
         self.evaluations = EvaluationChecks(checks, files.metrics, scenario, self.clients, self.telemetry)
         self.summary = SummaryChecks(checks, files, self.clients, self.telemetry)
@@ -87,55 +75,40 @@ class Verification:
         # Rounds are checked against the state before the record changes it, evaluations after it.
         parts = (
             *(self.rounds, self.clients, self.messages, self.telemetry, self.evaluations),
-            *(self.folder, self.summary, self.summary.theory),
+            *(self.folder, self.summary),
         )
         handlers: dict[str, list[Callable[[Any, int], None]]] = {
             name: [getattr(part, name) for part in parts if callable(getattr(part, name, None))]
             for name in RECORDS
         }
-        latest_s, form, time, line = 0.0, self.checks["form"], self.checks["time"], 0
+        form, time, latest_s = self.checks["form"], self.checks["time"], 0.0
         first_event: str | None = None
         last_event: str | None = None
         with closing(lines_inside(self.events_path)) as file:
             for line, text in enumerate(file, start=1):
+                form.num_items = time.num_items = line
                 self.digest.add(text)
                 try:
-                    record = orjson.loads(text)
-                    problem = _problem(record)
-                    if problem is not None:
-                        form.violated(line, problem)
-                    if record["time_s"] < latest_s:
-                        time.violated(line, f"the previous record is at {latest_s} s")
-                    latest_s = record["time_s"]
-                    for handle in handlers.get(record["event"], ()):
-                        handle(record, line)
-                except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-                    form.violated(line, f"invalid record ({type(error).__name__}: {error})")
+                    record = parse_record(text, self.num_clients)
+                except RunError as error:
+                    form.violated(line, str(error))
                     continue
-                if line % PROGRESS_EVERY == 0:
-                    progress(line)
+                if record["time_s"] < latest_s:
+                    where = f"{_named(record)} is at {record['time_s']} s"
+                    time.violated(line, f"{where}, the previous record is at {latest_s} s")
+                latest_s = record["time_s"]
                 last_event = record["event"]
                 first_event = first_event or last_event
-        form.num_items = time.num_items = line
+                for handle in handlers[last_event]:
+                    handle(record, line)
+                if line % PROGRESS_EVERY == 0:
+                    progress(line)
         if not text.endswith(b"\n"):
             form.violated(line, "the last line is incomplete")
         self.folder.compare_end(first_event, last_event, line)
 
 
-def _problem(record: Mapping[str, Any]) -> str | None:
-    """Return the problem with the fields of a record, or None."""
-    event = record["event"]
-    if event not in FIELDS:
-        return f"unknown record {event!r}"
-    if record.keys() == FIELDS[event]:
-        return None
-    missing, unexpected = FIELDS[event] - record.keys(), record.keys() - FIELDS[event]
-    if missing:
-        return f"{event} has no field {min(missing)}"
-    return None if event in OPEN else f"{event} has the unexpected field {min(unexpected)}"
-
-
-def _sample(scenario: Scenario) -> Callable[[int], bool]:
-    """Return a function that returns whether the message with a number is recorded."""
-    fraction, key = scenario.output.message_events, Streams(scenario.seed).key(MESSAGE_STREAM)
-    return lambda number: fraction == 1 or uniform(key, number) < fraction
+def _named(record: Mapping[str, Any]) -> str:
+    """Return the kind of a record with its message, or with its client and round."""
+    keys = ("message",) if "message" in record else ("fault", "client", "round")
+    return ", ".join([record["event"], *(f"{key} {record[key]}" for key in keys if key in record)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 
 from simpy import Event, Interrupt
@@ -256,6 +256,11 @@ class Client:
         self.timer.cancel()
         if self.adversary is not None:
             self.adversary.on_stop(self.id)
+
+    def furthest_round(self, clients_down: Collection[int]) -> int:
+        """Return the latest round among the client and its running neighbours, to catch up with them."""
+        up = [self.context.clients[n] for n in self.neighbours if n not in clients_down]
+        return max(client.state.round for client in (self, *up))
 
     def start_afresh(self, learning: State) -> None:
         """Replace the state of a stopped client and discard its unread messages."""

@@ -133,7 +133,8 @@ class World:
 
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
         """Undo one stop of each client. A client restarts if no other fault keeps it down."""
-        rounds = {client: self._furthest_round(client) for client in clients}  # before any of them restarts
+        down = self.obstacles.clients_down
+        rounds = {client: self.clients[client].furthest_round(down) for client in clients}  # before restarts
         for client in clients:
             self.num_stops[client] -= 1
             state = self.clients[client].state
@@ -192,11 +193,6 @@ class World:
         change.apply(self)
         for adversary in self.adversaries:
             adversary.recheck_waiting()
-
-    def _furthest_round(self, client: int) -> int:
-        """Return the latest round among the client and its running neighbours."""
-        up = (n for n in self.clients[client].neighbours if n not in self.obstacles.clients_down)
-        return max(self.clients[other].state.round for other in (client, *up))
 
     def _update_neighbours(self) -> None:
         """Update the neighbour list of every client, without absent and departed clients."""

@@ -122,6 +122,29 @@ def test_row_that_ties_with_a_trimmed_row_has_half_of_the_weight() -> None:
     assert weights(partial(trimmed_mean, trim=0.25), u) == [0.25, 0.25, 0.5, 0.0]
 
 
+@pytest.mark.parametrize("num_coordinates", [5, 4096, 4810])
+@pytest.mark.parametrize("m", [3, 4, 7])
+def test_weights_of_a_batch_are_those_of_each_client_alone_also_with_ties(
+    m: int, num_coordinates: int
+) -> None:
+    generator = torch.Generator().manual_seed(m)
+    u = torch.randn(9, m, num_coordinates, generator=generator)
+    u[:3, :, ::2] = 0.0  # all tie
+    u[2:5, : m - 1, 1::3] = 0.0  # most tie: the shares are not fractions of a power of two
+    u[5] = u[5].round()
+    own = torch.zeros(9, num_coordinates)
+    for function, cut in (
+        (median, (m - 1) // 2),
+        (partial(trimmed_mean, trim=0.2), min(-(-m // 5), (m - 1) // 2)),
+    ):
+        shares = Aggregation(function).shares(u, own)
+        assert shares is not None
+        assert shares.tolist() == [weights(function, messages) for messages in u]
+        if num_coordinates <= 4096:
+            expected = [slow_band(messages, cut) for messages in u]
+            assert torch.allclose(shares, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+
+
 def test_krum_gives_all_of_the_weight_to_its_choice_and_to_those_that_tie() -> None:
     u = torch.tensor([[10.0], [0.0], [1.0], [2.0], [-9.0]])
     assert weights(partial(krum, byzantine=0.2), u) == [0, 0, 1, 0, 0]

@@ -33,6 +33,8 @@ def test_show_prints_results_and_provenance(run: Path, capsys) -> None:
     assert json.loads((run / "summary.json").read_text())["digest"] in output
     assert small_scenario(name="demo").hash in output
     assert "simpy 4" in output
+    arithmetic = json.loads((run / "provenance.json").read_text())["sessions"][0]["arithmetic"]
+    assert f"1 torch thread, {arithmetic} arithmetic" in output
 
 
 def test_show_of_a_killed_run_prints_its_progress(run: Path, capsys) -> None:

@@ -17,9 +17,9 @@ from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, EstimateR
 from rdpfl_sim.records.summary import SUMMARY_FIELDS
 from rdpfl_sim.results.run import flatten
 from rdpfl_sim.scenario.component_list import list_components
-from rdpfl_sim.verification.messages import DUPLICATE, OBSTACLES, REJECTED, STALE
+from rdpfl_sim.world import mailbox
+from rdpfl_sim.world.network import obstacles, transport
 from rdpfl_sim.world.network.network import LOSS
-from rdpfl_sim.world.network.transport import ALL_FAILED, SENDER_DOWN
 from tests.docs.pages import ROOT
 from tests.support import small_scenario
 
@@ -55,11 +55,14 @@ def test_every_record_has_its_own_description_and_every_reason_is_listed() -> No
     parts = dict(re.findall(r"^## `(\w+)`\n\n(.*?)\n\|", records(), flags=re.M | re.S))
     texts = {name: " ".join(text.replace("\\_", "_").split()) for name, text in parts.items()}
     assert len(set(texts.values())) == len(texts)
+    blocked = [obstacles.LINK_IS_DOWN, obstacles.PARTITION, obstacles.RECIPIENT_DOWN]
+    replaced = [mailbox.NEWER_CHOSEN, mailbox.NEWER_USED, mailbox.FORMER_NEIGHBOUR, mailbox.RESTARTED]
+    invalid = [mailbox.UNKNOWN_SENDER, mailbox.NO_SUCH_ROUND, mailbox.WRONG_FORM, mailbox.NOT_FINITE]
     for name, reasons in {
-        "message_lost": [LOSS, *OBSTACLES, SENDER_DOWN, ALL_FAILED],
-        "message_stale": STALE,
-        "message_duplicate": DUPLICATE,
-        "message_rejected": REJECTED,
+        "message_lost": [LOSS, *blocked, transport.SENDER_DOWN, transport.ALL_FAILED],
+        "message_stale": [mailbox.TOO_OLD, mailbox.MAILBOX_FULL, *replaced],
+        "message_duplicate": [mailbox.SAME_ROUND],
+        "message_rejected": invalid,
     }.items():
         assert [reason for reason in reasons if f"`{reason}`" not in texts[name]] == []
 

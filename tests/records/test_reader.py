@@ -12,9 +12,10 @@ from rdpfl_sim.files import UnsafeFileError
 from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import SCHEMA
+from tests.records.lines import record_line
 from tests.results.run_folders import metrics_text, scores
 
-STARTED = orjson.dumps({"event": "run_started", "schema": SCHEMA}) + b"\n"
+STARTED = record_line("run_started", schema=SCHEMA) + b"\n"
 VALUES = {"client": 3, "byzantine": 0, "round": 2, **scores(1.5, 0.75)}
 _, ROW = metrics_text([{**VALUES, "trained_personal_loss": "nan", "mean_age": 0.5}]).splitlines()
 

@@ -1,6 +1,5 @@
 """The dashboard and the statistics that it shows."""
 
-import json
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -10,13 +9,10 @@ from rich.text import Text
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.reports.dashboard import Dashboard, LiveStats, SpeedMeter, sparkline
+from tests.records.lines import record_line
 from tests.support import small_scenario
 
 EVERYTHING = Path(__file__).parents[2] / "scenarios" / "stress" / "everything.toml"
-
-
-def line(event: str, time_s: float = 1.0, **fields) -> bytes:
-    return json.dumps({"event": event, "time_s": time_s, **fields}, separators=(",", ":")).encode()
 
 
 def screen(dashboard: Dashboard, width: int, height: int, encoding: str = "utf-8") -> list[str]:
@@ -28,9 +24,9 @@ def screen(dashboard: Dashboard, width: int, height: int, encoding: str = "utf-8
 
 def evaluated(accuracies: list[float], byzantine: list[int]) -> LiveStats:
     stats = LiveStats(len(accuracies))
-    stats.add_records([line("run_started", byzantine=byzantine)])
+    stats.add_records([record_line("run_started", byzantine=byzantine)])
     for client, value in enumerate(accuracies):
-        stats.add_records([line("evaluated", client=client, round=5, trained_personal_accuracy=value)])
+        stats.add_records([record_line("evaluated", client=client, round=5, trained_personal_accuracy=value)])
     return stats
 
 
@@ -67,7 +63,7 @@ def test_client_is_down_until_its_last_fault_ends() -> None:
     stats = LiveStats(2)
     activities = []
     for phase in ("start", "start", "end", "end"):
-        stats.add_records([line("fault", kind="crash", phase=phase, clients=[1])])
+        stats.add_records([record_line("fault", kind="crash", phase=phase, clients=[1])])
         activities.append(stats.clients[1].activity)
     assert activities == ["down", "down", "down", ""]
 
@@ -94,7 +90,7 @@ def test_client_is_down_until_its_last_fault_ends() -> None:
 )
 def test_faults_are_described_in_words(fields: dict, words: str) -> None:
     stats = LiveStats(10)
-    stats.add_records([line("fault", 2.0, **fields)])
+    stats.add_records([record_line("fault", 2.0, **fields)])
     assert list(stats.faults) == [(2.0, words)]
 
 
@@ -103,9 +99,9 @@ def test_faults_are_described_in_words(fields: dict, words: str) -> None:
 def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
-        stats.add_records([line("fault", 1e4, kind="crash", phase="start", clients=[number % 30])])
-        stats.add_records([line("evaluated", client=3, round=number, trained_personal_accuracy=0.5)])
-    stats.add_records([line("message_sent")] * 50)
+        stats.add_records([record_line("fault", 1e4, kind="crash", phase="start", clients=[number % 30])])
+        stats.add_records([record_line("evaluated", client=3, round=number, trained_personal_accuracy=0.5)])
+    stats.add_records([record_line("message_sent")] * 50)
     lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)
     assert len(lines) < max(height, 5)
     assert max(map(len, lines)) <= width
@@ -147,7 +143,9 @@ def test_speed_is_that_of_the_last_seconds() -> None:
 
 def test_messages_are_estimated_if_only_some_are_recorded() -> None:
     stats = LiveStats(1)
-    stats.add_records([line("training_started", 10.0, client=0, round=1), *[line("message_sent", 10.0)] * 20])
+    stats.add_records(
+        [record_line("training_started", 10.0, client=0, round=1), *[record_line("message_sent", 10.0)] * 20]
+    )
     assert "~200 messages, ~20 per simulated s" in screen(Dashboard("demo", stats, 1, 0.1), 80, 24)[2]
 
 
@@ -159,7 +157,7 @@ def test_sparkline_ends_with_the_last_value_and_accepts_equal_values() -> None:
 
 def test_line_of_a_client_has_its_activity_round_and_accuracy() -> None:
     stats = evaluated([0.25, 0.75], byzantine=[1])
-    stats.add_records([line("training_started", client=0, round=6)])
+    stats.add_records([record_line("training_started", client=0, round=6)])
     shown = screen(Dashboard("demo", stats, 10), 80, 24)
     assert Text(shown[5]).plain.split() == ["0", "honest", "training", "5", "0.250", "▁"]
     assert Text(shown[6]).plain.split() == ["1", "Byzantine", "5", "0.750", "█"]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -6,45 +5,46 @@ import pytest
 from rdpfl_sim import Run, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.tensorboard import read_series
+from tests.records.lines import record_line
 from tests.support import small_scenario
 
 
 def line(event: str, time_s: float, client: int, round_: int, **numbers) -> bytes:
-    return json.dumps(
-        {"event": event, "time_s": time_s, "client": client, "round": round_, **numbers}
-    ).encode()
+    return record_line(event, time_s, client=client, round=round_, **numbers)
 
 
 def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
     lines = [
         line("round_finished", 1.0, 0, 1, max_age=None),
         line("estimate", 1.0, 0, 1, tau=2.0),
-        line("round_finished", 1.25, 1, 1, max_age=1),
+        line("round_finished", 1.25, 1, 1, num_used=2, max_age=1),
         line("round_finished", 1.25, 2, 1, max_age=0),
         line("estimate", 1.5, 1, 1, tau=4.0),
         line("estimate", 1.75, 2, 1, tau=100.0),
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
-        line(
-            "evaluated",
-            2.0,
-            0,
-            2,
-            trained_time_s=1.5,
-            trained_personal_accuracy=0.5,
-            trained_personal_loss=None,
-        ),
-        line("message_sent", 2.0, 0, 2, size_bytes=4),
+        line("evaluated", 2.0, 0, 2, trained_time_s=1.5, trained_personal_accuracy=0.5),
+        record_line("message_sent", 2.0, round=2, size_bytes=4),
     ]
     series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
     assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
         "client-0-honest": {
+            "round/num_used": [1, 1.0, 0.0, 2, 2.0, 0.0],
             "round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0],
             "accuracy/personal/trained": [2, 1.5, 0.5],
         },
-        "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.25, 1.0]},
-        "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.25, 0.0]},
+        "client-1-honest": {
+            "round/num_used": [1, 1.25, 2.0],
+            "round/tau": [1, 1.5, 4.0],
+            "round/max_age": [1, 1.25, 1.0],
+        },
+        "client-2-byzantine": {
+            "round/num_used": [1, 1.25, 0.0],
+            "round/tau": [1, 1.75, 100.0],
+            "round/max_age": [1, 1.25, 0.0],
+        },
         "honest-mean": {
+            "round/num_used": [1, 1.25, 1.0, 2, 2.0, 0.0],
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
             "round/max_age": [1, 1.25, 1.0],
             "accuracy/personal/trained": [2, 1.5, 0.5],

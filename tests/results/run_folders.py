@@ -134,3 +134,12 @@ def write_run(
     if summary is not None:
         (folder / "summary.json").write_text(json.dumps({"schema": SCHEMA, **summary}))
     return folder
+
+
+def write_provenance(folder: Path, started_at: Iterable[str], **fields: Any) -> None:
+    """Write a provenance.json with one session per start time."""
+    other: dict[str, Any] = dict.fromkeys(("command", "working_folder", "device"), "")
+    other |= {"code": {"commit": None, "changed": None}, "versions": {}, "machine": {}, "threads": 1}
+    sessions = [{"started_at": time, **other} for time in started_at]
+    content = {"scenario_hash": "", "sessions": sessions, **fields}
+    (folder / "provenance.json").write_text(json.dumps(content))

@@ -65,8 +65,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 def chart(
     sweep: Sweep, x: str, by: str | None = None, where: tuple[str, ...] = (), y: str = "score"
 ) -> Chart:
-    group = None if by is None else find_variable(sweep, "--by", by)
-    return make_chart(sweep, select_runs(sweep, where), find_variable(sweep, "--x", x), y, group)
+    group = None if by is None else find_variable(sweep, "by", by)
+    return make_chart(sweep, select_runs(sweep, where), find_variable(sweep, "x", x), y, group)
 
 
 def test_numeric_axis_is_sorted_and_has_one_series_per_group(sweep: Sweep) -> None:
@@ -105,11 +105,11 @@ def test_other_axes_are_named_and_not_averaged(sweep: Sweep) -> None:
     with pytest.raises(SelectionError) as error:
         chart(sweep, "network.loss.probability", "Method")
     assert str(error.value) == (
-        "--x network.loss.probability: each point would average over other axes: attack (none, noise); "
-        "choose a case, such as --where attack=none"
+        "`x` network.loss.probability: each point would average over other axes: attack (none, noise); "
+        "choose a case, such as `where` attack=none"
     )
     with pytest.raises(
-        SelectionError, match=r"--where Method=local, or draw one line per case with --by Method"
+        SelectionError, match=r"`where` Method=local, or draw one line per case with `by` Method"
     ):
         chart(sweep, "network.loss.probability")
 
@@ -136,37 +136,37 @@ def test_cases_that_share_a_run_are_one_case(tmp_path: Path) -> None:
 
 def test_names_that_do_not_exist_are_reported_with_suggestions(sweep: Sweep) -> None:
     with pytest.raises(SelectionError) as error:
-        find_variable(sweep, "--x", "network.loss.probabilty")
+        find_variable(sweep, "x", "network.loss.probabilty")
     assert str(error.value).startswith(
-        "--x network.loss.probabilty: no axis, setting or number in summary.json has this name; "
+        "`x` network.loss.probabilty: no axis, setting or number in summary.json has this name; "
         "did you mean 'network.loss.probability'?; axes and settings that vary: Method, attack, network.loss"
     )
     with pytest.raises(
-        SelectionError, match=r"--y scor: no run .* did you mean 'score'\?; sections .*: score, "
+        SelectionError, match=r"`y` scor: no run .* did you mean 'score'\?; sections .*: score, "
     ):
-        find_metric(sweep, "--y", "scor")
+        find_metric(sweep, "y", "scor")
     with pytest.raises(
-        SelectionError, match=r"--where attack=nose: .* did you mean 'noise'.*; allowed: none, noise"
+        SelectionError, match=r"`where` attack=nose: .* did you mean 'noise'.*; allowed: none, noise"
     ):
         select_runs(sweep, ["attack=nose"])
-    with pytest.raises(SelectionError, match=r"--where adversary\.attack=\[1: is not valid TOML: "):
+    with pytest.raises(SelectionError, match=r"`where` adversary\.attack=\[1: is not valid TOML: "):
         select_runs(sweep, ["adversary.attack=[1"])
     with pytest.raises(SelectionError, match="must have the form axis=label or path=value"):
         select_runs(sweep, ["attack"])
     with pytest.raises(
-        SelectionError, match=r"no run matches --where attack=none --where adversary\.attack=noise"
+        SelectionError, match=r"no run matches `where` attack=none `where` adversary\.attack=noise"
     ):
         select_runs(sweep, ["attack=none", "adversary.attack=noise"])
 
 
 def test_a_variable_must_vary_and_be_set_in_all_runs(sweep: Sweep, tmp_path: Path) -> None:
-    with pytest.raises(SelectionError, match="--x rounds: has the same value in all chosen runs: 2"):
-        check_varies("--x", Variable("rounds", Kind.SETTING), sweep.runs)
+    with pytest.raises(SelectionError, match="`x` rounds: has the same value in all chosen runs: 2"):
+        check_varies("x", Variable("rounds", Kind.SETTING), sweep.runs)
     write_run(tmp_path / "a", (), {"score": 1.0}, {**SCENARIO, "extra": {"k": 1}})
     write_run(tmp_path / "b", (), {"score": 2.0}, {**SCENARIO, "seed": 6})
     mixed = Sweep(tmp_path)
-    with pytest.raises(SelectionError, match=r"--x extra\.k: 1 of 2 runs have no such setting"):
-        check_varies("--x", Variable("extra.k", Kind.SETTING), mixed.runs)
+    with pytest.raises(SelectionError, match=r"`x` extra\.k: 1 of 2 runs have no such setting"):
+        check_varies("x", Variable("extra.k", Kind.SETTING), mixed.runs)
 
 
 def charts_of(sweep: Sweep, **where: str) -> dict[str, Chart] | Table:

@@ -15,6 +15,7 @@ from rdpfl_sim.results.compare import (
     group_runs,
 )
 from rdpfl_sim.simulation.provenance import default_paths
+from tests.results.run_folders import write_provenance
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
@@ -27,9 +28,7 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     folder.mkdir(parents=True)
     scenario = small_scenario(name=name, seed=seed, **changes)
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()))
-    (folder / "provenance.json").write_text(
-        json.dumps({"defaults": [*default_paths(scenario)], "sessions": [{"started_at": "unknown"}]})
-    )
+    write_provenance(folder, ["unknown"], defaults=[*default_paths(scenario)])
     summary = {"schema": SCHEMA, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -73,9 +72,8 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
 
 def started(folder: Path, *times: str) -> Path:
     """Write the start times of the sessions of a run."""
-    sessions = [{"started_at": f"2026-01-01T{time}+00:00"} for time in times]
-    provenance = json.loads((folder / "provenance.json").read_text())
-    (folder / "provenance.json").write_text(json.dumps({**provenance, "sessions": sessions}))
+    defaults = json.loads((folder / "provenance.json").read_text())["defaults"]
+    write_provenance(folder, [f"2026-01-01T{time}+00:00" for time in times], defaults=defaults)
     return folder
 
 
@@ -169,14 +167,14 @@ def test_additional_metrics_are_shown_on_request(tmp_path: Path) -> None:
     assert list(compared(tmp_path).metrics) == [MEAN]
     assert list(compared(tmp_path, metrics=["extra.x"]).metrics) == [MEAN, "extra.x"]
     assert list(compared(tmp_path, metrics=["all"]).metrics) == [MEAN, "extra.x"]
-    with pytest.raises(ComparisonError, match=r"--metric extra\.y: .*did you mean 'extra\.x'"):
+    with pytest.raises(ComparisonError, match=r"`metric` extra\.y: .*did you mean 'extra\.x'"):
         compared(tmp_path, metrics=["extra.y"])
 
 
 def test_same_scenario_and_seed_twice_needs_groups_by_argument(tmp_path: Path) -> None:
     first = make_run(tmp_path / "old", "run", 0.5)
     second = make_run(tmp_path / "new", "run", 0.6)
-    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*--by-argument"):
+    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*`by_argument`"):
         group_runs(find_runs([first, second]))
     found = compare(group_runs(find_runs([first, second]), by_argument=True))
     assert found.metrics[MEAN][1].difference.mean == pytest.approx(0.1)

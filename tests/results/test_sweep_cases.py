@@ -104,7 +104,7 @@ def test_cases_without_a_partner_are_named(tmp_path: Path) -> None:
         ("attack=nose", "the axis attack has no such case; did you mean 'noise'"),
         ("theirs", "no case matches; allowed: method=alone; method=ours; attack=none; attack=noise"),
         ("rounds=2", "no case matches"),
-        ("method.name=[1", r"--baseline method\.name: is not valid TOML: "),
+        ("method.name=[1", r"`baseline` method\.name: is not valid TOML: "),
         ("rounds=2\nseed=1", "must be one value"),
     ],
 )

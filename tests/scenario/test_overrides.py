@@ -124,7 +124,7 @@ def test_misspelt_option_is_not_dropped_but_rejected(file: Path) -> None:
 
 @pytest.mark.parametrize("later", ["method.name=direct", "method={name='direct'}", "method=direct"])
 def test_override_that_a_later_one_replaces_is_rejected(file: Path, later: str) -> None:
-    with pytest.raises(ScenarioError, match=r"method.max_norm: has no effect: the later option --set method"):
+    with pytest.raises(ScenarioError, match=r"method.max_norm: has no effect: the later `overrides` method"):
         Scenario.load(file, ["method.max_norm=2.0", later])
 
 
@@ -133,7 +133,7 @@ def test_same_path_can_be_set_again_and_the_last_value_counts(file: Path) -> Non
 
 
 def test_seed_cannot_be_set_twice(file: Path) -> None:
-    with pytest.raises(ScenarioError, match="seed: has no effect: --seed replaces it"):
+    with pytest.raises(ScenarioError, match="seed: has no effect: `seed` replaces it"):
         Scenario.load(file, ["seed=3"], seed=4)
 
 

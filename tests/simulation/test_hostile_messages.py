@@ -16,7 +16,7 @@ from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
-from rdpfl_sim.world.adversary.adversary import Level
+from rdpfl_sim.world.adversary.threat_model import Level
 from tests.registries import temporary_components
 from tests.support import cheap, odd_payloads, small_scenario
 

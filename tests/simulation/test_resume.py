@@ -19,9 +19,9 @@ from rdpfl_sim.execution.arithmetic import VARIABLES
 from rdpfl_sim.simulation.checkpoint_file import Checkpoints
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
 from rdpfl_sim.simulation.run_folder import RunFolder
+from tests.fuzz.storage import Recording, recorded, results
 from tests.killing import run_to_the_end, run_until_killed, run_until_killed_after_summary
 from tests.runs import At, interrupt, left
-from tests.simulation.crash_states import results, states_after_last_event, torn_states
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
 
@@ -68,14 +68,15 @@ def test_run_that_stops_before_any_file_operation_after_its_last_event_has_the_s
 ) -> None:
     unfigured = scenario(name, output={"figures": False})
     whole = simulate(unfigured, tmp_path / "whole")
-    states = states_after_last_event(
-        lambda: simulate(unfigured, tmp_path / "run", At(num_trained, interrupt)), tmp_path / "states"
-    )
-    torn = list(torn_states(states, tmp_path / "torn", Random(name), num_cuts=1))
-    assert min(len(states), len(torn)) >= 5, "files are appended to, created, renamed and removed"
-    for state in (*states, *torn):
-        assert main(["resume", str(state), "--quiet"]) == 0
-        assert results(state) == results(whole.folder), state.name
+    (tmp_path / "run").mkdir()
+    with recorded(Recording(tmp_path / "run")) as recording:
+        simulate(unfigured, tmp_path / "run", At(num_trained, interrupt))
+    states = recording.states_after_last_event(tmp_path / "states", Random(name))
+    assert len(states) >= 10, "files are appended to, created, renamed and removed"
+    for state in states:
+        [run] = state.iterdir()
+        assert main(["resume", str(run), "--quiet"]) == 0
+        assert results(run) == results(whole.folder), state.name
 
 
 @pytest.mark.slow

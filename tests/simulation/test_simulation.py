@@ -13,6 +13,7 @@ from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
+from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.toml import read_toml
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
@@ -260,6 +261,22 @@ def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
     assert progress.has_sent
     assert result.summary["status"] == "finished"
     assert result.summary["rounds_done"] == [4, 4]
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_signal_after_the_last_event_does_not_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = Simulation.finish
+
+    def interrupt_and_finish(simulation: Simulation) -> Result:
+        signal.raise_signal(signal.SIGINT)
+        return finish(simulation)
+
+    monkeypatch.setattr(Simulation, "finish", interrupt_and_finish)
+    result = simulate(small_scenario(), tmp_path)
+    assert result.summary["status"] == "finished"
+    assert (result.folder / "summary.json").exists()
 
 
 @pytest.mark.usefixtures("ctrl_c")

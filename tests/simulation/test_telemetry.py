@@ -14,7 +14,7 @@ HOPS = [2, 1, None, 0, 1]
 
 
 def telemetry() -> Telemetry:
-    return Telemetry(BYZANTINE, HOPS, trims_less=lambda num_messages: num_messages <= 2)
+    return Telemetry(BYZANTINE, HOPS, too_few=lambda num_messages: num_messages <= 2)
 
 
 def finish(

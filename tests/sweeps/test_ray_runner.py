@@ -35,7 +35,7 @@ def cluster() -> Iterator[RayRunner]:
 def test_cluster_that_does_not_respond_is_reported_immediately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(ScenarioError, match=r"--address: cannot connect to a Ray cluster: .*refused"):
+    with pytest.raises(ScenarioError, match=r"`address`: cannot connect to a Ray cluster: .*refused"):
         RayRunner(2, address).connect()
 
 

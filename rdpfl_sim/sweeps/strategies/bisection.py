@@ -47,8 +47,8 @@ NUM_INTERVALS = 32
 MAX_VALUES = 1_000_000
 
 RESERVED = {
-    "seed": "--seeds is used instead",
-    "output.folder": "runs are written into the folder of --output",
+    "seed": "`seeds` is used instead",
+    "output.folder": "runs are written into the folder of `output`",
 }
 """Keys that are set by other arguments, with the reason why an override has no effect."""
 
@@ -68,9 +68,14 @@ class BreakdownSpec:
     metric: str = HONEST_ACCURACIES[0]
 
     @property
+    def moment(self) -> str:
+        """The moment at which accuracies are measured."""
+        return headline_moment(self.base.to_dict())
+
+    @property
     def metric_label(self) -> str:
         """The name of the metric, with the moment of its measurement."""
-        return metric_name(self.metric, [headline_moment(self.base.to_dict())]).label
+        return metric_name(self.metric, [self.moment]).label
 
     def run(self, index: int, seed: int) -> PlannedRun:
         """Return the run with the value at this index."""
@@ -248,7 +253,7 @@ class Bisection:
         summary = read_summary(run, output)
         if summary is None or read_summary(local_run, output) is None:
             return None
-        local = local_accuracy(folder_of(local_run, output), summary["byzantine"], summary["moment"])
+        local = local_accuracy(folder_of(local_run, output), summary["byzantine"], self.spec.moment)
         metric, value = self.spec.metric, self.spec.values[index]
         return Point(index, value, seed, get_value(summary, metric), get_value(local, metric))
 
@@ -315,10 +320,10 @@ def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
         yield Problem("method.name", "is the baseline; choose a different method", "local")
     if metric not in HONEST_ACCURACIES:
         yield Problem(
-            "--metric", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
+            "`metric`", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
         )
     elif ".global." in metric and not base.evaluation.global_test:
-        yield Problem("--metric", "needs evaluation.global_test = true", metric)
+        yield Problem("`metric`", "needs evaluation.global_test = true", metric)
 
 
 def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
@@ -327,14 +332,15 @@ def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
     del raw["seed"]  # every value is tested with the same seeds
     if path.startswith("adversary") and not any(group.attacks for group in base.adversary):
         yield Problem(
-            "adversary.attack", "no attack configured: set one, for instance --set adversary.attack=sign_flip"
+            "adversary.attack",
+            "no attack configured: set one, for instance with `overrides` adversary.attack=sign_flip",
         )
     elif not _is_number(get_value(raw, path)):
         section = path.partition(".")[0].partition("[")[0]
         numbers = [key for key, value in leaves(raw).items() if _is_number(value)]
         similar = [key for key in numbers if key.startswith((f"{section}.", f"{section}["))] or numbers
         hint = suggest(path, similar)
-        yield Problem("--vary", f"the scenario has no such number (--set can add it){hint}", path)
+        yield Problem("`path`", f"the scenario has no such number (`overrides` can add it){hint}", path)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -355,7 +361,7 @@ def reject_lost_overrides(
             found = leaves(value, (given,))
             others = [*overrides[:index], *overrides[index + 1 :]]
             if path in found and _has_number(file, others, path):
-                raise ScenarioError([Problem(path, "has no effect: --vary replaces it", found[path])])
+                raise ScenarioError([Problem(path, "has no effect: `path` replaces it", found[path])])
 
 
 def _has_number(file: Path, overrides: Sequence[str], path: str) -> bool:
@@ -393,11 +399,11 @@ def values_between(
         low, high = value, 10 * value
     start, end = low if start is None else start, high if end is None else end
     if start is None or end is None:
-        raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
+        raise ScenarioError([Problem("`path`", "needs `start` and `end`", path)])
     found = _ascending_values(base, path, min(start, end), max(start, end), tolerance)
     if len(found) < 2:
         message = f"the range contains fewer than two values of {path}"
-        raise ScenarioError([Problem("--from, --to", message, (start, end))])
+        raise ScenarioError([Problem("`start`, `end`", message, (start, end))])
     return found if start < end else found[::-1]
 
 
@@ -415,5 +421,5 @@ def _ascending_values(
     tolerance = tolerance or (high - low) / NUM_INTERVALS
     num_intervals = 2 ** max(1, round_up(log2((high - low) / tolerance)))
     if num_intervals > MAX_VALUES:
-        raise ScenarioError([Problem("--tolerance", "is too small for this range", tolerance)])
+        raise ScenarioError([Problem("`tolerance`", "is too small for this range", tolerance)])
     return [float(f"{low + (high - low) * i / num_intervals:.12g}") for i in range(num_intervals + 1)]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from rdpfl_sim.inputs import call_read_only
 from rdpfl_sim.methods.base import Method, Payload
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.adversary.schedules import AttackSchedule, ScheduleView, always
+from rdpfl_sim.world.adversary.threat_model import Level, observed_clients
 from rdpfl_sim.world.adversary.timing import (
     MEMORY_ROUNDS,
     ScheduledMessage,
@@ -76,9 +77,6 @@ class Observations:
 def stacked(updates: list[Tensor], otherwise: Tensor) -> Tensor:
     """Return the updates as rows, or one substitute row if there are none."""
     return torch.stack(updates) if updates else otherwise.unsqueeze(0)
-
-
-Level = Literal["own", "neighbourhood", "omniscient"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,11 @@ class Adversary:
         self.clients = clients
         self.streams = streams
         self.method = method
-        self.observed_clients = self._observed_clients()
+        self.observed_clients = (
+            observed_clients(plan.knowledge, self.members, self.byzantine, self.num_clients)
+            if plan.sees_honest
+            else frozenset()
+        )
         self.rounds = dict.fromkeys(members, 0)
         self.shared = Observations()
         self.alone = {member: Observations() for member in members}
@@ -244,14 +246,6 @@ class Adversary:
                 self._send_delayed(
                     DelayedMessage(attacker.id, recipient, message, self.num_stops[attacker.id])
                 )
-
-    def _observed_clients(self) -> frozenset[int]:
-        """Return the clients whose updates are observed as soon as they are computed."""
-        if self.plan.sees_honest and self.plan.knowledge == "omniscient":
-            return frozenset(range(self.num_clients)) - self.byzantine
-        if self.plan.sees_honest and self.plan.knowledge == "own":
-            return self.members
-        return frozenset()
 
     def _contents(self, attacker: Client, own: Payload) -> dict[int | None, Payload]:
         """Return the payload for each recipient; the key None means all recipients."""

@@ -1,13 +1,30 @@
-"""The threat model: how many neighbours of each honest client are Byzantine."""
+"""The threat model: what attackers observe, and how many neighbours of each honest client are Byzantine."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import networkx as nx
 
 ATTACKS_WITHOUT_EFFECT = "attacks have no effect: the method sends no messages"
+
+
+Level = Literal["own", "neighbourhood", "omniscient"]
+"""The updates that attackers observe: their own, also those they receive, or those of all honest clients."""
+
+
+def observed_clients(
+    knowledge: Level, members: frozenset[int], byzantine: frozenset[int], num_clients: int
+) -> frozenset[int]:
+    """Return the clients whose updates a group of attackers observes as soon as they are computed.
+
+    With `neighbourhood`, attackers observe honest updates when a message reaches them.
+    """
+    if knowledge == "omniscient":
+        return frozenset(range(num_clients)) - byzantine
+    return members if knowledge == "own" else frozenset()
 
 
 @dataclass(frozen=True)

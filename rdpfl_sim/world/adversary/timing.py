@@ -16,6 +16,7 @@ from rdpfl_sim.components.options import ClientSet, Count, Doc, Fraction, NonNeg
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import uniform
+from rdpfl_sim.world.waiting import Wait
 
 MEMORY_ROUNDS = 16
 """Number of rounds for which a client keeps its own messages, to send them again."""
@@ -70,6 +71,13 @@ class TimingFacts(Facts):
 
 TIMING_ATTACKS = Registry("timing_attack", TimingFacts)
 timing_attack = TIMING_ATTACKS.register
+
+
+def patience_s(wait: Wait) -> float | None:
+    """Return how long an attacker waits for honest updates by default; None for no limit."""
+    if wait.fraction == 0:
+        return 0.0  # honest clients do not wait for an attacker's message
+    return None if wait.timeout_s is None else wait.timeout_s / 2
 
 
 @timing_attack(name="none")

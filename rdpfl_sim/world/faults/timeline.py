@@ -180,6 +180,9 @@ def condition_of(record: FaultFields) -> Condition | None:
         raise RunError(f"unknown kind of fault {kind!r}; is the package that defines it installed?")
     if phase not in ((START, END) if fault.ends() else (START,)):
         raise RunError(f"unknown phase {phase!r} of a fault of kind {kind!r}")
+    subjects = "links" if fault.CONDITION is None else fault.CONDITION.subjects
+    if subjects not in record:
+        raise RunError(f"a fault of kind {kind!r} has no {subjects}")
     return fault.CONDITION
 
 

@@ -18,6 +18,7 @@ from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.strategies import run_strategy
 from rdpfl_sim.sweeps.strategies.bisection import (
     Bisection,
     Breakdown,
@@ -29,7 +30,6 @@ from rdpfl_sim.sweeps.strategies.bisection import (
     values_between,
     write_breakdown,
 )
-from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 from tests.results.run_folders import metrics_text, scores
 from tests.support import small_scenario
 from tests.sweeps.sweeping import FakeRunner, RecordingListener
@@ -52,7 +52,6 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
             summary = {
                 "schema": SCHEMA,
                 "byzantine": [],
-                "moment": "trained",
                 "accuracy": {"honest": {"personal": {"mean": score}}},
             }
             row = {"client": 0, "byzantine": 0, "round": 4, **scores(1.0, score)}
@@ -216,7 +215,9 @@ def test_other_numbers_are_divided_as_finely_as_the_tolerance() -> None:
 def test_range_is_by_default_from_the_value_to_its_tenfold() -> None:
     found = values_between(SIX, "timing.wait.seconds")
     assert (found[0], found[-1]) == (2, 20)
-    with pytest.raises(ScenarioError, match=r"--vary: needs --from and --to \(given: 'training.momentum'\)"):
+    with pytest.raises(
+        ScenarioError, match=r"`path`: needs `start` and `end` \(given: 'training.momentum'\)"
+    ):
         values_between(SIX, "training.momentum")
 
 
@@ -224,12 +225,12 @@ def test_range_without_two_values_is_rejected() -> None:
     for start, end in ((0.2, 0.3), (0.2, 0.2)):
         with pytest.raises(
             ScenarioError,
-            match=r"--from, --to: the range contains fewer than two values of adversary\.fraction",
+            match=r"`start`, `end`: the range contains fewer than two values of adversary\.fraction",
         ):
             values_between(SIX, "adversary.fraction", start, end)
-    with pytest.raises(ScenarioError, match=r"--from, --to"):
+    with pytest.raises(ScenarioError, match=r"`start`, `end`"):
         values_between(SIX, "method.lambda", 1.0, 1.0)
-    with pytest.raises(ScenarioError, match=r"--tolerance: is too small"):
+    with pytest.raises(ScenarioError, match=r"`tolerance`: is too small"):
         values_between(SIX, "method.lambda", 0.0, 1.0, tolerance=1e-9)
 
 
@@ -239,7 +240,7 @@ def test_range_without_two_values_is_rejected() -> None:
         ("method.lamda", "did you mean 'method.lambda'"),
         ("method.name", "the scenario has no such number"),
         ("method.clip", "the scenario has no such number"),  # neither true nor false is one
-        ("timing.max_time_s", "--set can add it"),
+        ("timing.max_time_s", "`overrides` can add it"),
         ("seed", "the scenario has no such number"),
         ("faults[0].at_s", "the scenario has no such number"),
         ("", "the scenario has no such number"),
@@ -278,7 +279,7 @@ def file(tmp_path: Path) -> Path:
 def test_override_that_vary_replaces_is_rejected(
     file: Path, override: str, path: str, start: float | None, end: float | None
 ) -> None:
-    with pytest.raises(ScenarioError, match=f"{path}: has no effect: --vary replaces it"):
+    with pytest.raises(ScenarioError, match=f"{path}: has no effect: `path` replaces it"):
         reject_lost_overrides(file, ["rounds=3", override], path, start, end)
 
 
@@ -298,7 +299,7 @@ def test_override_that_has_an_effect_is_not_rejected(
     assert len(values_between(Scenario.load(file, [override]), path, start, end)) >= 2
 
 
-@pytest.mark.parametrize(("override", "words"), [("seed=3", "--seeds"), ("output.folder=x", "--output")])
+@pytest.mark.parametrize(("override", "words"), [("seed=3", "`seeds`"), ("output.folder=x", "`output`")])
 def test_override_of_a_key_that_another_argument_sets_is_rejected(
     file: Path, override: str, words: str
 ) -> None:
@@ -324,8 +325,8 @@ def test_local_training_is_one_run_unless_the_value_affects_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"metric": "messages.sent"}, "--metric: is not an accuracy of honest clients"),
-        ({"metric": "accuracy.honest.global.mean"}, "--metric: needs evaluation.global_test = true"),
+        ({"metric": "messages.sent"}, "`metric`: is not an accuracy of honest clients"),
+        ({"metric": "accuracy.honest.global.mean"}, "`metric`: needs evaluation.global_test = true"),
         ({"end": 1.0}, "adversary.fraction: leaves no honest client"),
     ],
 )

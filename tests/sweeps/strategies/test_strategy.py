@@ -9,8 +9,8 @@ import pytest
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.runner import folder_of, read_summary
+from rdpfl_sim.sweeps.strategies import run_strategy
 from rdpfl_sim.sweeps.strategies.grid import Grid
-from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 from tests.sweeps.sweeping import FakeRunner, RecordingListener, make_run
 
 BATCH = 2

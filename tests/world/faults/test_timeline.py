@@ -44,12 +44,13 @@ def applied(*records: dict[str, Any]) -> tuple[FaultTimeline, list[FaultEffect]]
     "kind", [kind for kind in fault_classes() if kind.__module__.startswith("rdpfl_sim.")]
 )
 def test_every_fault_of_the_world_has_a_known_condition(kind: type[Fault]) -> None:
-    assert condition_of({"kind": kind.KIND, "phase": "start"}) is kind.CONDITION
+    fields = {"kind": kind.KIND, "clients": [], "links": [], "sides": []}
+    assert condition_of({**fields, "phase": "start"}) is kind.CONDITION
     if kind.ends():
-        assert condition_of({"kind": kind.KIND, "phase": "end"}) is kind.CONDITION
+        assert condition_of({**fields, "phase": "end"}) is kind.CONDITION
     else:
         with pytest.raises(RunError, match=f"unknown phase 'end' of a fault of kind '{kind.KIND}'"):
-            condition_of({"kind": kind.KIND, "phase": "end"})
+            condition_of({**fields, "phase": "end"})
 
 
 def test_unknown_kind_or_phase_is_an_error() -> None:

@@ -2,12 +2,15 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from math import exp
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.simulation.deployment import Deployment
 from rdpfl_sim.world.network.links import (
     ATTEMPT,
     COPY_LATENCY,
@@ -181,3 +184,26 @@ def test_message_that_is_not_sent_does_not_change_the_losses_of_others(without: 
     full = losses(loses, 30)
     kept = [lost for round_, lost in enumerate(full, start=1) if round_ not in without]
     assert losses(loses, 30, without=without) == kept
+
+
+def deployment_with(network: dict[str, Any]) -> Deployment:
+    raw = {"clients": {"count": 3}, "network": network, "timing": {"wait": "none"}}
+    return Deployment(Scenario.from_dict(raw))
+
+
+def test_links_share_their_models_but_not_the_state_of_a_burst() -> None:
+    loss = {"name": "gilbert_elliott", "mean_calm_s": 1.0, "mean_burst_s": 1.0}
+    deployment = deployment_with({"loss": loss})
+    first, second = deployment.link(0, 1), deployment.link(1, 2)
+    assert first.loses is second.loses
+    before = [getattr(second, name) for name in Link.STATE]
+    first.loses(first, 0, 10.0)
+    assert first.epoch == 0
+    assert [getattr(second, name) for name in Link.STATE] == before
+
+
+def test_link_with_an_override_has_its_own_model() -> None:
+    override = {"from": [0], "to": [1], "loss": {"name": "bernoulli", "probability": 0.5}}
+    deployment = deployment_with({"links": [override]})
+    assert deployment.link(0, 1).loses is not deployment.link(1, 2).loses
+    assert deployment.link(0, 1).latency is deployment.link(1, 2).latency

@@ -51,6 +51,7 @@ def _session_card(session: JsonObject, number: int, num_sessions: int) -> Card:
         "machine": ", ".join(str(value) for value in machine.values()),
         "device": session.get("device"),
         "torch threads": session.get("threads"),
+        "arithmetic": session.get("arithmetic", "native"),  # earlier versions had no other
     }
     title = "Provenance" if num_sessions == 1 else f"Provenance: session {number} of {num_sessions}"
     return Card(title, content=_facts_table(facts), wide=True)

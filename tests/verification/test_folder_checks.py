@@ -29,4 +29,4 @@ def test_topology_with_unknown_clients_is_damaged(run: Path, change: dict[str, o
 
 def test_other_byzantine_clients_than_those_of_the_first_record_are_reported(run: Path) -> None:
     change_json(run / "topology.json", lambda topology: topology.update(byzantine=[4]))
-    assert violated(run)["scenario"].first == "topology.json has the Byzantine clients [4]"
+    assert violated(run)["scenario"].first == "the Byzantine clients are [5], in topology.json [4]"

@@ -1,27 +1,30 @@
 """Random scenarios, generated from the schema: a new component is included as soon as it is registered.
 
 Bounds, choices and lengths come from the types of the options. `LIMITS` keeps runs small. `ADJUSTMENTS` has
-the constraints that a type cannot express: a regular graph of five clients must have an even degree.
+the constraints that a type cannot express: a regular graph of five clients must have an even degree. A
+scenario can be required to use one component of some kinds; everything else is random.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from io import BytesIO
+from itertools import combinations, count
+from random import Random
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from hypothesis import reject
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
 
 from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.components.options import LARGE, ClientSet, NonNegative, Positive
 from rdpfl_sim.components.schema import OneOf, Strict
 from rdpfl_sim.errors import OptionError
+from rdpfl_sim.learning.datasets.download import CLASSES
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 from rdpfl_sim.world.faults.fault import MeanTime
 
@@ -52,46 +55,56 @@ EXTREMES = (0.0, 5e-324, 1e-300, 1e-40, 1e-30, 1e-9, 1e9)
 
 LARGEST_INTEGER = 2**63 - 1  # of TOML
 
+ODD_CHARACTERS = "aZ9 _-.\"'\\\t\n\x7f\u00e4\u2028\U0001f600#=[]{}"
+
 _CLIENT_SET = get_args(ClientSet)[1]
 _RECURRING = get_args(MeanTime)[1]
 
 
 @dataclass(frozen=True)
 class RandomScenario:
-    """A scenario as a table, the files that it names, and odd messages (recipient, sender, round, kind)."""
+    """A scenario as a table, with the files that it names."""
 
     scenario: Table
-    files: dict[str, str]
-    odd_messages: list[tuple[int, int, int, int]]
+    files: dict[str, str | bytes]
+    odd_messages: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Messages to forge: recipient, sender, round, kind."""
+    heal_at_s: float | None = None
+    """The time at which all faults end, if they do."""
 
 
 @dataclass
 class ScenarioGenerator:
     """Draws tables and their options for a number of clients and a span of simulated time."""
 
-    draw: DrawFn
+    random: Random
     num_clients: int
     span_s: float
     wild: bool
     """Whether some numbers are drawn from the limits of their types."""
-    files: dict[str, str] = field(default_factory=dict)
+    required: Mapping[str, str] = field(default_factory=dict)
+    """The component that the scenario must use, by kind."""
+    files: dict[str, str | bytes] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
     """Links of the topology, when it has been drawn."""
     recurs: bool = False
     """Whether a fault recurs, so that the run needs a time limit."""
 
     def chance(self, times: int, of: int) -> bool:
-        """Return True with the probability times / of; shrinks to False."""
-        return bool(self.draw(st.integers(1, of)) > of - times)
+        """Return True with the probability times / of."""
+        return self.random.randrange(of) < times
 
     def pick(self, values: Iterable[Any]) -> Any:
-        """Return one of the values; shrinks to the first."""
-        return self.draw(st.sampled_from(list(values)))
+        """Return one of the values."""
+        return self.random.choice(list(values))
 
     def some_clients(self, among: Sequence[int] | None = None) -> list[int]:
         """Return at least one of these clients (default: all), in any order."""
-        among = range(self.num_clients) if among is None else among
-        return self.draw(st.lists(st.sampled_from(among), min_size=1, unique=True))
+        return self.sample(range(self.num_clients) if among is None else among)
+
+    def sample(self, values: Sequence[Any]) -> list[Any]:
+        """Return at least one of the values, in any order."""
+        return self.random.sample(values, self.random.randint(1, len(values)))
 
     def table(self, model: type[Strict], *but: str) -> Table:
         """Return a table with random options, some of them omitted; without the keys `but`."""
@@ -117,7 +130,7 @@ class ScenarioGenerator:
 
     def component(self, choice: OneOf) -> Table:
         """Return one of the components with random options."""
-        name = self.pick(ONLY.get(choice.kind) or choice.names())
+        name = self.required.get(choice.kind) or self.pick(ONLY.get(choice.kind) or choice.names())
         table = {"name": name, **self.table(choice.table(name))}
         adjust = ADJUSTMENTS.get((choice.kind, name))
         if adjust is not None:
@@ -132,8 +145,7 @@ class ScenarioGenerator:
         if choice is not None:
             return self.component(choice)
         if _CLIENT_SET in marks:
-            unknown = [self.num_clients] if self.wild and self.chance(1, of=20) else []
-            return self.client_set(self.some_clients() + unknown)
+            return self.client_set(self.some_clients())
         if kind in (Union, types.UnionType):
             return self.value(self.pick(arg for arg in inner if arg is not type(None)), key, default)
         if kind is Literal:
@@ -141,9 +153,9 @@ class ScenarioGenerator:
         if kind is not None and issubclass(kind, Sequence):
             shortest = max([0, *(mark.min_length for mark in marks if isinstance(mark, MinLen))])
             longest = min([3, *(mark.max_length for mark in marks if isinstance(mark, MaxLen))])
-            return [self.value(inner[0], key) for _ in range(self.draw(st.integers(shortest, longest)))]
+            return [self.value(inner[0], key) for _ in range(self.random.randint(shortest, longest))]
         if base is bool:
-            return self.draw(st.booleans())
+            return self.chance(1, of=2)
         if base is int:
             return self.integer(key, marks)
         if base is float:
@@ -152,18 +164,18 @@ class ScenarioGenerator:
             return self.table(base)
         assert base is str, f"{key}: the fuzzer cannot draw a {base}"
         if key == "notes":
-            return self.draw(st.text(max_size=20))
+            return "".join(self.pick(ODD_CHARACTERS) for _ in range(self.random.randrange(20)))
         return None  # names and paths are set by `ADJUSTMENTS`
 
     def integer(self, key: str, marks: Sequence[Any]) -> int:
         """Return a small integer, or sometimes any that is allowed."""
         low, high, _, _ = bounds(marks, -LARGEST_INTEGER, LARGEST_INTEGER)
         if key in LIMITS:
-            return self.draw(st.integers(*LIMITS[key]))
+            return self.random.randint(*LIMITS[key])
         if self.wild and self.chance(1, of=6):
-            return self.draw(st.integers(low, high))
+            return self.pick([low, high, self.random.randint(low, high)])
         least = max(low, -3)
-        return self.draw(st.integers(least, min(high, least + 6)))
+        return self.random.randint(least, min(high, least + 6))
 
     def number(self, key: str, marks: Sequence[Any], default: Any) -> Any:
         """Return a number near the default, a common time, or sometimes an extreme number."""
@@ -174,18 +186,20 @@ class ScenarioGenerator:
 
         if _RECURRING in marks:  # rarely enough that a run ends
             self.recurs = True
-            return self.span_s * self.draw(st.floats(0.05, 2.0))
+            return self.span_s * self.random.uniform(0.05, 2.0)
         if self.wild and self.chance(1, of=6):
             return self.pick(filter(allowed, sorted({low, high, *EXTREMES, *(-x for x in EXTREMES)})))
         is_time = key.endswith("_s") or key == "seconds"
-        if is_time and self.draw(st.booleans()):
+        if is_time and self.chance(1, of=2):
             return self.pick(filter(allowed, COMMON_TIMES))
         usual = default if isinstance(default, float) and default > 0 else 1.0
-        return self.draw(st.floats(max(low, usual / 10), min(high, usual * 10)).filter(allowed))
+        least, most = max(low, usual / 10), min(high, usual * 10)
+        drawn = (self.pick([least, most, self.random.uniform(least, most)]) for _ in count())
+        return next(filter(allowed, drawn))
 
     def client_set(self, clients: Sequence[int]) -> list[int] | str:
         """Return a set of clients as a list or as a string."""
-        if self.draw(st.booleans()):
+        if self.chance(1, of=2):
             return list(clients)
         first, last = min(clients), max(clients)
         if sorted(clients) == list(range(first, last + 1)):
@@ -222,11 +236,11 @@ def bounds(marks: Sequence[Any], low: Any, high: Any) -> tuple[Any, Any, bool, b
 EXCLUSIVE = (("local_steps", "local_epochs"), ("victims", "fraction"), ("sizes", "num"))
 """Pairs of options that exclude each other."""
 
-ORDERED = (("low_s", "high_s"), ("from_s", "until_s"), ("from_round", "until_round"))
+ORDERED = (("low", "high"), ("low_s", "high_s"), ("from_s", "until_s"), ("from_round", "until_round"))
 """Pairs of options in which the first must not be above the second."""
 
-ONLY = {"data": ["synthetic"]}  # loading any other data set takes longer than a run
-"""Kinds from which only some components are drawn."""
+ONLY = {"data": ["synthetic"], "executor": ["inline"]}
+"""Kinds from which only these components are drawn, because others cost time, unless one is required."""
 
 
 def divisor(generator: ScenarioGenerator, table: Table) -> None:
@@ -264,7 +278,7 @@ def communities(generator: ScenarioGenerator, table: Table) -> None:
 def graph_file(generator: ScenarioGenerator, table: Table) -> None:
     """An edge list over the clients."""
     pairs = list(combinations(range(generator.num_clients), 2)) or [(0, 0)]
-    links = generator.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    links = generator.sample(pairs)
     table["path"] = f"graph{len(generator.files)}.txt"
     table["format"] = generator.pick(["auto", "edgelist"])
     generator.files[table["path"]] = "".join(f"{i} {j}\n" for i, j in links)
@@ -273,6 +287,24 @@ def graph_file(generator: ScenarioGenerator, table: Table) -> None:
 def synthetic(generator: ScenarioGenerator, table: Table) -> None:
     """Vectors or images."""
     table["shape"] = generator.pick([[2], [3], [1, 2, 2], [2, 4, 5]])
+
+
+def image_file(generator: ScenarioGenerator, table: Table) -> None:
+    """Write a file with a few random images, under the name of the data set."""
+    draw = np.random.default_rng(generator.random.randrange(2**32))
+    images = {f"x_{part}": draw.integers(0, 256, (num, 1, 4, 4), np.uint8) for part, num in SIZES.items()}
+    labels = {f"y_{part}": np.arange(num) % 3 for part, num in SIZES.items()}
+    file = BytesIO()
+    np.savez(file, **images, **labels)
+    table |= {"path": "npz.npz", "layout": "NCHW"} if table["name"] == "npz" else {"folder": "."}
+    for key, part in (("subset", "train"), ("subset_test", "test")):
+        if key in table:
+            table[key] = generator.random.randint(3, SIZES[part])
+    generator.files[f"{table['name']}.npz"] = file.getvalue()
+
+
+SIZES = {"train": 60, "test": 9}
+"""Numbers of images in files."""
 
 
 def step_coefficient(generator: ScenarioGenerator, table: Table) -> None:
@@ -299,7 +331,7 @@ def clients_or_fraction(generator: ScenarioGenerator, table: Table) -> None:
     if "clients" in table:
         table.pop("fraction", None)
     else:
-        table["fraction"] = generator.draw(st.floats(1 / generator.num_clients, 1.0))
+        table["fraction"] = generator.random.uniform(1 / generator.num_clients, 1.0)
     if table["name"] == "crash" and "recover_after_s" not in table:
         remove_recovery_options(table)
 
@@ -319,12 +351,12 @@ def remove_recovery_options(table: Table) -> None:
 def random_partitions(generator: ScenarioGenerator, table: Table) -> None:
     """Put at least one client on the smaller side."""
     if "fraction" in table:
-        table["fraction"] = generator.draw(st.floats(min(0.5, 1 / generator.num_clients), 0.5))
+        table["fraction"] = generator.random.uniform(min(0.5, 1 / generator.num_clients), 0.5)
 
 
 def partition_fault(generator: ScenarioGenerator, table: Table) -> None:
     """Draw disjoint sides; if there is one, at least one client remains on the other."""
-    one, *rest = generator.draw(st.permutations(range(generator.num_clients)))
+    one, *rest = generator.random.sample(range(generator.num_clients), generator.num_clients)
     cut = generator.pick(range(max(1, len(rest))))
     table["sides"] = [generator.client_set([one, *rest[:cut]])]
     if rest[cut:] and generator.pick([False, True]):
@@ -333,7 +365,7 @@ def partition_fault(generator: ScenarioGenerator, table: Table) -> None:
 
 def link_outage(generator: ScenarioGenerator, table: Table) -> None:
     """Draw links of the topology, in either direction."""
-    links = generator.draw(st.lists(st.sampled_from(generator.edges or [(0, 0)]), min_size=1, unique=True))
+    links = generator.sample(generator.edges or [(0, 0)])
     table["links"] = [list(link)[:: generator.pick([1, -1])] for link in links]
 
 
@@ -341,7 +373,7 @@ def churn_trace(generator: ScenarioGenerator, table: Table) -> None:
     """Write a trace in which clients go down and up in turns."""
     rows = []
     for client in generator.some_clients():
-        up = generator.draw(st.booleans())
+        up = generator.chance(1, of=2)
         time_s = 0.0
         for _ in range(generator.pick(range(1, 5))):
             time_s += generator.pick(COMMON_TIMES)
@@ -360,6 +392,8 @@ ADJUSTMENTS: dict[tuple[str, str], Callable[[ScenarioGenerator, Table], None]] =
     ("topology", "communities"): communities,
     ("topology", "file"): graph_file,
     ("data", "synthetic"): synthetic,
+    ("data", "npz"): image_file,
+    **{("data", name): image_file for name in CLASSES},
     ("method", "rdpfl"): step_coefficient,
     ("method", "direct"): step_coefficient,
     ("geography", "regions"): regions,
@@ -378,49 +412,111 @@ ADJUSTMENTS: dict[tuple[str, str], Callable[[ScenarioGenerator, Table], None]] =
 
 
 GIVEN = (
-    "name",
-    "rounds",
-    "clients",
-    "topology",
-    "data",
-    "partition",
-    "model",
-    "adversary",
-    "faults",
+    *("name", "rounds", "clients", "topology", "data", "partition", "model", "adversary", "faults"),
     "execution",
 )
-"""Sections that `random_scenarios` sets itself, or that do not affect a run."""
+"""Sections that `random_scenario` sets itself, or that do not affect a run."""
 
 
-@st.composite
-def random_scenarios(draw: DrawFn) -> RandomScenario:
-    """Generate small scenarios that use every component; most of them are valid."""
+def random_scenario(
+    seed: int, required: Mapping[str, str] | None = None, heals: bool = False
+) -> RandomScenario:
+    """Return a small scenario that uses the required components, by kind; most of them are valid."""
+    random = Random(seed)
     generator = ScenarioGenerator(
-        draw,
-        num_clients=draw(st.integers(1, 8)),
-        span_s=draw(st.floats(2.0, 40.0)),
-        wild=draw(st.booleans()),
+        random,
+        num_clients=random.randint(1, 8) if random.randrange(4) == 0 else random.randint(4, 8),
+        span_s=random.uniform(2.0, 40.0),
+        wild=random.randrange(4) == 0,
+        required=required or {},
     )
     scenario = generator.table(Scenario, *GIVEN)
-    scenario["rounds"] = draw(st.integers(1, 6))
+    scenario["rounds"] = random.randint(1, 6)
     scenario["clients"] = {"count": generator.num_clients}
-    scenario["topology"] = generator.component(CHOICES["topology"])
-    scenario["data"] = generator.component(CHOICES["data"])
-    scenario["partition"] = generator.component(CHOICES["partition"])
-    scenario["model"] = generator.component(CHOICES["model"])
+    for kind in ("topology", "data", "partition", "model"):
+        scenario[kind] = generator.component(CHOICES[kind])
+    for kind, (section, key) in PLACES.items():
+        if kind in generator.required:
+            table = scenario.setdefault(section, {}) if section else scenario
+            table[key] = generator.component(CHOICES[kind])
+    require_aggregator(generator, scenario)
+    for link in scenario.get("network", {}).get("links", []):
+        if not {"latency", "loss"} & link.keys():
+            link["loss"] = generator.component(CHOICES["loss"])
     if scenario["model"]["name"] == "cnn":
         scenario["data"]["shape"] = [1, 4, 4]
     fit_model_to_method(generator, scenario)
     scenario["adversary"] = adversary_groups(generator)
     generator.edges = edges(generator, scenario["topology"], scenario.get("seed", 1))
-    num_faults = generator.pick(range(5))
-    scenario["faults"] = [generator.component(CHOICES["fault"]) for _ in range(num_faults)]
+    scenario["faults"] = faults(generator)
     timing = scenario.setdefault("timing", {})
     if generator.recurs:
         timing["max_time_s"] = generator.span_s
     if needs_a_timeout(scenario):
-        timing["wait"] = {"name": generator.pick(["all", "quorum"]), "timeout_s": generator.pick([0.5, 1.0])}
+        wait = generator.required.get("wait") or generator.pick(["all", "quorum"])
+        if "timeout_s" in CHOICES["wait"].table(wait).model_fields:
+            timing["wait"] = {"name": wait, "timeout_s": generator.pick([0.5, 1.0])}
+    if heals:
+        scenario["rounds"] = random.randint(4, 8)
+        scenario.setdefault("output", {})["events"] = True
+        return RandomScenario(scenario, generator.files, heal_at_s=random.uniform(0.5, 4.0))
     return RandomScenario(scenario, generator.files, odd_messages(generator, scenario["rounds"]))
+
+
+def places(model: type[Strict], section: str = "") -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the kind of every component that a section of a scenario has once, and its section and key."""
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        choice = next((mark for mark in info.metadata if isinstance(mark, OneOf)), None)
+        if choice is not None:
+            yield choice.kind, (section, key)
+        elif isinstance(info.annotation, type) and issubclass(info.annotation, Strict):
+            yield from places(info.annotation, key)
+
+
+PLACES = dict(places(Scenario))
+"""The section and the key of every kind of component that a scenario has exactly once."""
+
+
+def options_with(kind: str, choice: OneOf, name: str) -> dict[str, bool]:
+    """Return the options of a component that are components of a kind, and whether they are lists."""
+    return {
+        info.alias or key: isinstance(info.default, list)
+        for key, info in choice.table(name).model_fields.items()
+        if any(mark.kind == kind for mark in marks_in(Annotated[info.annotation, *info.metadata, None]))
+    }
+
+
+def marks_in(hint: Any) -> Iterator[OneOf]:
+    """Yield the kinds of components that an annotation names, at any depth."""
+    for part in get_args(hint):
+        if isinstance(part, OneOf):
+            yield part
+        else:
+            yield from marks_in(part)
+
+
+def require_aggregator(generator: ScenarioGenerator, scenario: Table) -> None:
+    """Give the method the components that it is required to use, as options."""
+    for kind in generator.required.keys() - CHOICES.keys():
+        names = CHOICES["method"].usable_names()
+        able = [name for name in names if options_with(kind, CHOICES["method"], name)]
+        required = generator.required.get("method")
+        method = scenario.setdefault("method", {"name": required or generator.pick(able)})
+        if method["name"] not in able and required is None:
+            method.clear()
+            method["name"] = generator.pick(able)
+        for key, is_list in options_with(kind, CHOICES["method"], method["name"]).items():
+            component = generator.component(KINDS[kind])
+            method[key] = [component] if is_list else component
+
+
+def faults(generator: ScenarioGenerator) -> list[Table]:
+    """Draw up to four faults; a required one is the first."""
+    drawn = [generator.component(CHOICES["fault"])] if "fault" in generator.required else []
+    generator.required = {kind: name for kind, name in generator.required.items() if kind != "fault"}
+    num_faults = generator.pick(range(len(drawn), 4 if generator.wild else 3))
+    return drawn + [generator.component(CHOICES["fault"]) for _ in range(num_faults)]
 
 
 def fit_model_to_method(generator: ScenarioGenerator, scenario: Table) -> None:
@@ -438,29 +534,33 @@ def odd_messages(generator: ScenarioGenerator, rounds: int) -> list[tuple[int, i
     """Draw some invalid messages; indices are taken modulo the number of clients and kinds."""
     if generator.chance(2, of=3):
         return []
-    message = st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(-1, rounds + 1), st.integers(0, 99))
-    return generator.draw(st.lists(message, min_size=1, max_size=12))
+    draw = generator.random.randint
+    return [(draw(0, 7), draw(0, 7), draw(-1, rounds + 1), draw(0, 99)) for _ in range(draw(1, 12))]
 
 
 def adversary_groups(generator: ScenarioGenerator) -> list[Table] | Table:
     """Draw groups of attackers that leave at least one client honest."""
     drawn: list[Table] = []
-    free = generator.draw(st.permutations(range(generator.num_clients)))[1:]
-    for _ in range(generator.pick(range(4))):
+    free = generator.random.sample(range(generator.num_clients), generator.num_clients)[1:]
+    is_required = any(kind in generator.required for kind, _ in places(AdversarySection))
+    for number in range(generator.pick(range(1 if is_required else 0, 4))):
         group = generator.table(AdversarySection, "ids", "fraction")
-        size = generator.pick(range(len(free) + 1))
-        if generator.draw(st.booleans()):
+        for kind, (_, key) in places(AdversarySection):
+            if kind in generator.required:
+                group[key] = generator.component(CHOICES[kind])
+        size = generator.pick(range(1 if is_required and number == 0 else 0, len(free) + 1) or [0])
+        if generator.chance(1, of=2) and "placement" not in generator.required:
             group["ids"] = generator.client_set(free[:size]) if size else []
             group.pop("placement", None)
         else:
             group["fraction"] = size / generator.num_clients
         free = free[size:]
         drawn.append(group)
-    return drawn[0] if len(drawn) == 1 and generator.draw(st.booleans()) else drawn
+    return drawn[0] if len(drawn) == 1 and generator.chance(1, of=2) else drawn
 
 
 def edges(generator: ScenarioGenerator, topology: Table, seed: int) -> list[tuple[int, int]]:
-    """Return the links of a topology."""
+    """Return the links of a topology, or none if it cannot be built."""
     if topology["name"] == "file":
         lines = generator.files[topology["path"]].splitlines()
         return [(int(i), int(j)) for i, j in map(str.split, lines)]
@@ -468,7 +568,7 @@ def edges(generator: ScenarioGenerator, topology: Table, seed: int) -> list[tupl
     try:
         return sorted(build(generator.num_clients, Streams(seed).generator("topology")).edges)
     except OptionError:
-        reject()
+        return []
 
 
 def needs_a_timeout(scenario: Table) -> bool:

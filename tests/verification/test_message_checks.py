@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.verification.messages import STALE, DroppedMessage
+from rdpfl_sim.verification.check import INVARIANTS, Check
+from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.messages import MessageChecks
 from rdpfl_sim.world.mailbox import NEWER_CHOSEN, TOO_OLD
+from rdpfl_sim.world.network.obstacles import LINK_IS_DOWN, PARTITION
+from tests.support import small_scenario
 from tests.verification.changed_runs import index, read, violated, write
 
 
@@ -14,19 +18,19 @@ from tests.verification.changed_runs import index, read, violated, write
 def test_message_is_too_old_only_if_no_newer_one_of_its_sender_can_be_used(
     others: list[int], reason: str
 ) -> None:
-    drop = DroppedMessage(
-        stamp=2,
-        round=6,
-        is_neighbour=True,
-        others=others,
-        last_used=1,
-        has_restarted=False,
-        last_round=9,
-        max_age=2,
-        capacity=8,
-    )
-    reasons = [name for name in (TOO_OLD, NEWER_CHOSEN) if STALE[name](drop)]
-    assert reasons == [reason]
+    scenario = small_scenario(timing={"staleness": {"name": "keep", "max_age": 2}}, rounds=9)
+    checks = {name: Check(name) for name in INVARIANTS}
+    clients = ClientChecks(checks, 2, [(0, 1)], num_rounds=9)
+    clients.states[1].round = 6
+    messages = MessageChecks(checks, scenario, clients, frozenset())
+    messages.inboxes[1][0].held = dict(enumerate([2, *others]))
+    dropped: Any = {"time_s": 7.0, "message": 0, "sender": 0, "recipient": 1, "round": 2, "reason": reason}
+    messages.message_stale(dropped, 1)
+    assert checks["reasons"].outcome == "ok"
+    other = NEWER_CHOSEN if reason == TOO_OLD else TOO_OLD
+    messages.inboxes[1][0].held = dict(enumerate([2, *others]))
+    messages.message_stale({**dropped, "reason": other}, 2)
+    assert checks["reasons"].first == f"the reason for message 0 is {other!r}, but must be: {reason}"
 
 
 def test_delivery_before_sending_is_reported(run: Path) -> None:
@@ -44,9 +48,9 @@ def test_delivery_before_sending_is_reported(run: Path) -> None:
     [
         (
             {"kind": "partition", "phase": "start", "sides": [[0, 1, 2, 3, 4], [5]]},
-            "different sides of a partition",
+            PARTITION,
         ),
-        ({"kind": "link_outage", "phase": "start", "links": [[0, 1], [5, 0], [0, 5]]}, "the link from"),
+        ({"kind": "link_outage", "phase": "start", "links": [[0, 1], [5, 0], [0, 5]]}, LINK_IS_DOWN),
     ],
 )
 def test_delivery_across_a_partition_or_a_link_that_is_down_is_reported(
@@ -56,7 +60,7 @@ def test_delivery_across_a_partition_or_a_link_that_is_down_is_reported(
     first = index(records, "training_started")
     records.insert(first, {"event": "fault", "time_s": 0.0, "fault": 9, **fault})
     write(run, records)
-    assert words in str(violated(run)["links"].first)
+    assert str(violated(run)["links"].first).endswith(f" is delivered, despite: {words}")
 
 
 def test_message_to_a_former_neighbour_is_reported(run: Path) -> None:
