@@ -68,6 +68,33 @@ def test_models_of_both_moments_are_tested_once_without_an_exchange() -> None:
         assert row["trained_personal_loss"] == row["updated_personal_loss"]
 
 
+def test_trained_model_of_ditto_is_the_personal_one_which_the_exchange_does_not_change() -> None:
+    counting, state = counted(rounds=4, evaluation=EVERY_SECOND, method="ditto")
+    assert [len(eval_jobs) for eval_jobs in counting.sessions] == [6, 6, 6]
+    for row in state.folder.metrics:
+        assert row["trained_personal_loss"] == row["updated_personal_loss"]
+
+
+def test_direction_method_without_neighbours_influence_ends_a_round_with_the_trained_model() -> None:
+    method = {"name": "direct", "lambda": 0.0, "aggregator": "mean"}
+    result = simulate(small_scenario(rounds=4, evaluation={"every": 1}, method=method))
+    for row in result.metrics:
+        assert row["trained_personal_loss"] == pytest.approx(row["updated_personal_loss"], rel=1e-4)
+
+
+def test_trained_moment_is_the_model_before_the_messages_are_used() -> None:
+    """Without messages, D-PSGD keeps its trained model, so both moments are those of local training."""
+    silent = {"latency": {"name": "constant", "seconds": 100.0}}
+    timing = {"wait": {"name": "deadline", "seconds": 0.1}}
+    options: dict[str, Any] = {"rounds": 1, "evaluation": {"every": 1}, "timing": timing}
+    alone = simulate(small_scenario(method="dpsgd", network=silent, **options)).metrics
+    together = simulate(small_scenario(method="dpsgd", **options)).metrics
+    for before, after in zip(alone, together, strict=True):
+        assert after["trained_personal_loss"] == before["trained_personal_loss"]
+        assert before["trained_personal_loss"] == before["updated_personal_loss"]
+        assert (after["updated_personal_loss"] == after["trained_personal_loss"]) is (after["round"] == 0)
+
+
 def test_last_evaluations_run_together_if_clients_end_at_their_own_times() -> None:
     timing = {"compute": {"name": "uniform", "low_s": 0.5, "high_s": 2.0}, "wait": "none"}
     counting, state = counted(rounds=3, evaluation={"every": 100}, timing=timing)
