@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 
@@ -51,8 +52,8 @@ def steps(shape: list[int], hidden: list[int] | None, num_steps: int) -> Callabl
     """Return training steps of an MLP, or of a CNN if there are no hidden layers."""
     data = synthetic(np.random.default_rng(0), shape=shape, num_train=512, num_test=1)
     shard = Shard(data.x_train, data.y_train, torch.arange(512))
-    model = FlatModel(cnn(shape, 10) if hidden is None else mlp(shape, 10, hidden=hidden))
-    w = model.vector.clone()
+    model = FlatModel(partial(cnn, shape, 10) if hidden is None else partial(mlp, shape, 10, hidden=hidden))
+    w = model.initial(0)
     return lambda: train(model, w, shard, num_steps=num_steps, batch_size=64, learning_rate=0.01, seed=0)
 
 

@@ -27,6 +27,7 @@ NAMES = (
     "kernel",
     "aggregators",
     "training",
+    "layout",
     "arithmetic",
     "overhead",
     "executors",

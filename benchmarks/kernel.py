@@ -45,7 +45,7 @@ W = torch.zeros(10)
 
 
 STATE = State(W.unsqueeze(0))
-DONE = FinishedJob(Updated(STATE), JobResult(STATE, Trained(STATE.w, (1,), (0.0,)), Payload(W)))
+DONE = FinishedJob(Updated(STATE), JobResult(STATE, Trained(STATE.w, (1,), (0.0,), (0.01,)), Payload(W)))
 
 
 class FakeExecutor:

@@ -49,7 +49,7 @@ def plain(module: nn.Module, shard: Shard, num_steps: int, *, channels_last: boo
 
 def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor]:
     """Return local training as the simulator does it."""
-    model = FlatModel(module)
+    model = FlatModel(lambda: module)
     w = model.vector.clone()
 
     def run() -> Tensor:

@@ -45,7 +45,7 @@ class FakeTrainingData(TrainingData):
 
     def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         """Return a slightly smaller model."""
-        return Trained(job.task.w * 0.999, num_steps=(1,), losses=(0.0,))
+        return Trained(job.task.w * 0.999, num_steps=(1,), losses=(0.0,), learning_rates=(job.learning_rate,))
 
 
 def rows() -> list[Row]:

@@ -18,10 +18,21 @@ if TYPE_CHECKING:
     from rdpfl_sim.results.run import Run
     from rdpfl_sim.results.sweep import Sweep
     from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.simulation.models import load_model
     from rdpfl_sim.simulation.resume import resume
     from rdpfl_sim.simulation.simulation import Result, simulate
 
-__all__ = ["Result", "Run", "Scenario", "ScenarioError", "Sweep", "__version__", "resume", "simulate"]
+__all__ = [
+    "Result",
+    "Run",
+    "Scenario",
+    "ScenarioError",
+    "Sweep",
+    "__version__",
+    "load_model",
+    "resume",
+    "simulate",
+]
 
 _MODULES = {
     "Result": "simulation.simulation",
@@ -29,6 +40,7 @@ _MODULES = {
     "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
     "Sweep": "results.sweep",
+    "load_model": "simulation.models",
     "resume": "simulation.resume",
     "simulate": "simulation.simulation",
 }

@@ -13,7 +13,7 @@ import gzip
 import os
 import secrets
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -116,10 +116,13 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+Buffer: TypeAlias = bytes | memoryview
+
+
+def write_atomically(path: Path, content: bytes | Iterable[Buffer]) -> None:
     """Write a file completely or not at all, even if the process or the machine crashes."""
     with open_atomic(path) as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
     sync_folder(path.parent)
 
 

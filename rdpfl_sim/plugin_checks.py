@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, update_wrapper, wraps
@@ -27,7 +28,7 @@ from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.inputs import Inputs, same_bits, tensors_in
 from rdpfl_sim.learning.datasets.dataset import Dataset
-from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.models import FlatModel, seeded
 from rdpfl_sim.methods.base import (
     ClientServices,
     ClientView,
@@ -155,6 +156,8 @@ class Checks:
     """Whether a component that rejects its options on a sample also rejects them in the run."""
     observe: Callable[..., tuple[object, object]] = lambda result, *arguments: (result, result)
     """Called with a result and the arguments; returns the result and what must be equal in both calls."""
+    during: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Returns the context of each call."""
     advice: str = "draw random numbers only from its arguments"
     """What to do if the results of two calls differ."""
     unchanged: Callable[..., Arguments] = lambda *arguments: arguments
@@ -197,7 +200,8 @@ class Guard:
 
     def _call(self, arguments: Arguments, options: Mapping[str, object]) -> object:
         inputs = Inputs(*self.checks.unchanged(*arguments), bitwise=True)
-        result: object = call_plugin(self.plugin, self.target, *arguments, **options)
+        with self.checks.during():
+            result: object = call_plugin(self.plugin, self.target, *arguments, **options)
         if inputs.are_modified():
             raise PluginError(self.plugin, MODIFIES)
         call_plugin(self.plugin, self.checks.result, result, *arguments)
@@ -348,20 +352,31 @@ def _check_model(result: object, shape: Sequence[int], num_classes: int) -> None
 def _weights_and_logits(
     module: nn.Module, shape: Sequence[int], num_classes: int
 ) -> tuple[nn.Module, Arguments]:
-    """Return the module, and initial weights and logits, which must not depend on other examples."""
-    model = FlatModel(deepcopy(module))  # rejects buffers
-    w = model.initial(1)  # rejects layers without `reset_parameters`
-    model.load(w)
+    """Return the module, and its weights and logits, which must not depend on other examples."""
+    model = FlatModel(lambda: deepcopy(module))  # rejects buffers
     x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
     logits, again, alone = model(x), model(x), model(x[:1])
     found = [*logits.shape] if isinstance(logits, Tensor) else describe(logits)
     require(found == [3, num_classes], f"returns {found} for a batch of 3, not {[3, num_classes]}")
     check_tensor(logits.detach(), logits.shape, x, x)
-    flaw = f"returns two different results for the same batch, as dropout does, {NOT_REPRODUCIBLE}"
+    flaw = f"returns two different results for the same batch, {NOT_REPRODUCIBLE}"
     require(equal(logits, again), flaw)
     flaw = "returns different results for an example in a batch and on its own, as batch normalisation does"
     require(torch.allclose(alone, logits[:1], TOLERANCE, TOLERANCE), flaw)
-    return module, (w, logits.detach())
+    _check_draws(model, x)
+    return module, (model.vector, logits.detach())
+
+
+def _check_draws(model: FlatModel, x: Tensor) -> None:
+    """Check that in training, only the layers of dropout draw random numbers."""
+    results, draws = [], False
+    for _ in range(2):
+        with seeded(0) as generator, model.training(1):
+            state = generator.get_state()
+            results.append(model(x))
+            draws |= not equal(state, generator.get_state())
+    flaw = f"draws random numbers in training, {NOT_REPRODUCIBLE}; only layers such as nn.Dropout may do so"
+    require(not draws and equal(*results), flaw)
 
 
 def _check_topology(result: object, num_clients: int, rng: np.random.Generator) -> None:
@@ -546,7 +561,7 @@ def _sent(
     """Return the state, a plausible training result, which differs for every number, and the payload."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
     second_w = None if task.second_w is None else task.second_w - 0.01 * step
-    trained = Trained((w - 0.01 * step).unsqueeze(0), (1,), (0.0,), second_w)
+    trained = Trained((w - 0.01 * step).unsqueeze(0), (1,), (0.0,), (1.0,), second_w)
     state, outgoing = method.payload(start, trained, [client])
     masks = outgoing.masks
     return state, trained, Payload(outgoing.vectors[0], None if masks is None else masks[0])
@@ -606,7 +621,12 @@ CHECKS: Mapping[str, Checks] = {
     "model": Checks(
         result=_check_model,
         observe=_weights_and_logits,
-        advice="reset_parameters of its layers must set all parameters",
+        during=partial(seeded, 0),
+        advice="draw initial weights with the functions of torch",
+    ),
+    "learning_rate_schedule": Checks(
+        result=lambda factor, *arguments: check_number(factor, "a factor", above=True),
+        samples=lambda target: [(t, rounds) for rounds in (1, 2, 50) for t in (0, rounds // 2, rounds - 1)],
     ),
     "topology": Checks(result=_check_topology, advice=FROM_RNG),
     "placement": Checks(result=_check_placement, advice=FROM_RNG),

@@ -40,6 +40,7 @@ from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.learning.datasets.dataset import Dataset, data
 from rdpfl_sim.learning.models import model
 from rdpfl_sim.learning.partition import partition
+from rdpfl_sim.learning.training import learning_rate_schedule
 from rdpfl_sim.methods import method
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -142,6 +143,7 @@ __all__ = [
     "fault",
     "geography",
     "latency",
+    "learning_rate_schedule",
     "loss",
     "method",
     "model",

@@ -37,12 +37,16 @@ class FolderInMemory:
     def __init__(self) -> None:
         self.events = BytesIO()
         self.metrics: list[dict[str, Any]] = []
+        self.models = b""
 
     def write_scenario(self, scenario: dict[str, Any]) -> None:
         tomli_w.dumps(scenario)
 
     def write_json(self, name: str, value: Any) -> None:
         orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+    def write_models(self, blocks: Iterable[bytes | memoryview]) -> None:
+        self.models = b"".join(blocks)
 
     def write_metrics(self, row: dict[str, Any]) -> None:
         assert row.keys() == set(METRICS)
@@ -68,10 +72,10 @@ class Lived:
     num_events: int
 
     @property
-    def traces(self) -> tuple[bytes, str, str]:
+    def traces(self) -> tuple[bytes, str, str, bytes]:
         """All results of the run except wall-clock times, as text, so that NaN equals NaN."""
         summary = {k: value for k, value in self.result.summary.items() if k != "wall"}
-        return self.folder.events.getvalue(), repr(self.folder.metrics), repr(summary)
+        return self.folder.events.getvalue(), repr(self.folder.metrics), repr(summary), self.folder.models
 
 
 def lived(

@@ -101,10 +101,12 @@ class Services:
 CLIENT = ClientView(0, 1, 2, Services())
 
 
-def trained(w: Tensor, num_steps: int = 2, second_w: Tensor | None = None) -> Trained:
+def trained(
+    w: Tensor, num_steps: int = 2, second_w: Tensor | None = None, learning_rate: float = 0.5
+) -> Trained:
     """Return the result of one client's training that was not run, as a row."""
     second = None if second_w is None else second_w.unsqueeze(0)
-    return Trained(w.unsqueeze(0), (num_steps,), (0.5,), second)
+    return Trained(w.unsqueeze(0), (num_steps,), (0.5,), (learning_rate,), second)
 
 
 def inbox(*messages: Received | Tensor, like: Tensor | None = None) -> Inbox:
@@ -134,12 +136,14 @@ class FakeTrainingData:
     def __init__(self, direction: Direction | None = None) -> None:
         self.direction = direction or (lambda client, round_, poisoned: -100 if poisoned else client + 1)
 
-    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
-        return TrainingJob(client, task, seed=round_, poisoned=poisoned)
+    def job(
+        self, client: int, round_: int, task: TrainingTask, poisoned: bool = False, velocity: None = None
+    ) -> TrainingJob:
+        return TrainingJob(client, task, seed=round_, learning_rate=1.0, poisoned=poisoned)
 
     def train(self, model: None, job: TrainingJob) -> Trained:
         w = job.task.w - self.direction(job.client, job.seed, job.poisoned)
-        return Trained(w, num_steps=(1,), losses=(0.0,))
+        return Trained(w, num_steps=(1,), losses=(0.0,), learning_rates=(1.0,))
 
     def batch(self, model: None, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
@@ -171,10 +175,10 @@ class CheapTrainingData(TrainingData):
             gradient = (w - goal).clamp(-1, 1) * (-1 if job.poisoned else 1)
             if task.mask is not None:
                 gradient = gradient * task.mask
-            return w - self.settings.learning_rate * num_steps * gradient
+            return w - job.learning_rate * num_steps * gradient
 
         second_w = None if task.second_w is None else trained(task.second_w)
-        return Trained(trained(task.w), (num_steps,), (0.5,), second_w)
+        return Trained(trained(task.w), (num_steps,), (0.5,), (job.learning_rate,), second_w)
 
 
 def cheap(scenario: Scenario, *, any_executor: bool = False) -> Experiment:
@@ -302,7 +306,7 @@ class TinyWorld:
             lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
             **network,
         )
-        method = method or Predicting(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
+        method = method or Predicting(RunInfo(rounds=rounds), lambda_=1.0, aggregator=mean)
         self.adversary = Adversary(
             plan,
             byzantine,

@@ -105,7 +105,7 @@ def test_method_that_writes_to_its_state_is_an_error() -> None:
             state.w.add_(1)
             return super().update(state, trained, inbox, clients)
 
-    method = Writing(RunInfo(learning_rate=1.0, rounds=1), aggregator=mean)
+    method = Writing(RunInfo(rounds=1), aggregator=mean)
     one = UpdateInput(State(torch.zeros(1, 2)), trained(torch.ones(2)), [], CLIENT)
     with pytest.raises(AssertionError, match="modifies its arguments"):
         update_in_batches(method, [one], with_message_stats=True)

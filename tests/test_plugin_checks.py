@@ -31,7 +31,8 @@ GUIDE = Path(__file__).parents[1] / "docs/extend/plugins.md"
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
 TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 
-TWO_OF_A_BATCH = "returns two different results for the same batch, as dropout does, so runs would not be "
+TWO_OF_A_BATCH = "returns two different results for the same batch, so runs would not be "
+DRAWS = "draws random numbers in training, so runs would not be reproducible; only layers such as nn.Dropout"
 
 BROKEN = {
     "aggregator": {
@@ -76,14 +77,18 @@ BROKEN = {
     },
     "loss": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
     "model": {
-        f"nn.Sequential({LAYERS}, nn.Dropout())": TWO_OF_A_BATCH,
+        "Drawing(torch.rand_like, True)": TWO_OF_A_BATCH,
+        "Drawing(torch.rand_like, False)": DRAWS,
+        "Drawing(lambda x: random.random(), False)": DRAWS,
+        "Drawing(lambda x: torch.dropout(x, 1e-9, True), False)": DRAWS,
+        f"nn.Sequential({LAYERS}, nn.AlphaDropout())": DRAWS,
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3))": "raises ValueError: a model must have no state "
-        "except its parameters; it has the buffers 2.running_mean, 2.running_var, 2.num_batches_tracked",
+        "except its parameters; it has the buffers 2.running_mean, 2.running_var, 2.num_batches_tracked; "
+        "use nn.GroupNorm instead of batch normalisation",
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3, track_running_stats=False))": "raises ValueError",
         "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns [3, 4] for a batch of 3, not [3, 3]",
         "nn.Sequential(nn.Flatten())": "has no parameters to train",
-        "Scaled()": "raises AttributeError: 'Scaled' object has no attribute 'reset_parameters'",
-        "HalfReset()": f"{TWO_ANSWERS}; reset_parameters of its layers must set all parameters",
+        "Scaled(np.random.rand())": f"{TWO_ANSWERS}; draw initial weights with the functions of torch",
         "nn.Sequential(nn.Flatten(), nn.Linear(8, 3).double())": "has a parameter 1.weight that is",
         "7": "returns an object of type int, not a torch.nn.Module",
         "nn.Sequential(nn.Linear(9, 3))": "raises RuntimeError: ",
@@ -119,6 +124,11 @@ BROKEN = {
         "[(random.random(), Start(Crash((1,), True)))]": TWO_ANSWERS,
     },
     "executor": {"7": "returns an object of type int, not an Executor"},
+    "learning_rate_schedule": {
+        "0.0": "returns 0.0 as a factor; it must be finite and above 0",
+        "'half'": "returns an object of type str as a factor, not a float",
+        "random.random()": TWO_ANSWERS,
+    },
     "method": {"7": "returns an object of type int, not a Method"},
     "wait": {
         "Wait(1.5, None)": "returns 1.5 as fraction; it must be finite and at least 0, at most 1",
@@ -145,18 +155,18 @@ CASES = [(kind, body, flaw) for kind, cases in BROKEN.items() for body, flaw in 
 
 DEFINITIONS = """
 class Scaled(nn.Module):
-    def __init__(self):
+    def __init__(self, scale):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(8, 3))
+        self.scale = nn.Parameter(torch.randn(8, 3) * scale)
     def forward(self, x):
         return x @ self.scale
 
-class HalfReset(nn.Linear):
-    def __init__(self):
+class Drawing(nn.Linear):
+    def __init__(self, draw, always):
         super().__init__(8, 3)
-        self.scale = nn.Parameter(torch.randn(3))
+        self.draw, self.always = draw, always
     def forward(self, x):
-        return super().forward(x) * self.scale
+        return super().forward(x + self.draw(x) if self.always or self.training else x)
 
 class Stateless:
     def transmit(self, message, done):
@@ -217,6 +227,19 @@ def test_message_about_a_random_result_says_where_to_draw(packages: Packages, ki
         Experiment(small_scenario(**using(kind)))
     [problem] = caught.value.problems
     assert problem.message.endswith(f", so runs would not be reproducible; {advice}")
+
+
+def test_model_may_have_dropout_and_parameters_of_its_own(packages: Packages) -> None:
+    source = """
+@model
+def odd(shape, num_classes):
+    drop = nn.Dropout()
+    return nn.Sequential(drop, Scaled(1.0), drop)
+"""
+    packages.install("odds", HEAD + DEFINITIONS + source, {"model": ["odd"]})
+    result = simulate(small_scenario(**using("model")))
+    assert simulate(small_scenario(**using("model"))).summary["digest"] == result.summary["digest"]
+    assert Experiment(small_scenario(**using("model"))).model.has_dropout
 
 
 LOSSES = {
@@ -457,6 +480,7 @@ def test_component_of_a_script_is_named_by_its_module() -> None:
 
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("compute", "list"): {"seconds": [1.0, 2.0]},
+    ("learning_rate_schedule", "step"): {"every": 2},
     ("geography", "regions"): {"delays_s": [[0.0, 0.1], [0.2, 0.0]]},
     ("fault", "partition"): {"sides": [[0, 1]]},
     ("fault", "link_outage"): {"links": [[0, 1]]},

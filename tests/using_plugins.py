@@ -40,6 +40,8 @@ def using(kind: str) -> dict[str, Any]:
             return {"network": {kind: "odd"}, "timing": {"wait": {"name": "all", "timeout_s": 9.0}}}
         case "compute" | "wait" | "staleness":
             return {"timing": {kind: "odd"}}
+        case "learning_rate_schedule":
+            return {"training": {"schedule": "odd"}}
         case "fault":
             return {"faults": ["odd"], "timing": {"wait": {"name": "all", "timeout_s": 9.0}}}
         case "executor":
@@ -52,6 +54,7 @@ PATHS = {
     **{kind: f"network.{kind}" for kind in ("latency", "loss", "geography", "bandwidth", "transport")},
     **{kind: f"timing.{kind}" for kind in ("compute", "wait", "staleness")},
     **{kind: f"adversary.{kind}" for kind in ("attack", "equivocation", "placement")},
+    "learning_rate_schedule": "training.schedule",
     "timing_attack": "adversary.timing",
     "attack_schedule": "adversary.schedule",
     "aggregator": "method.aggregator",

@@ -39,7 +39,10 @@ PAGES: Mapping[str, Sequence[str]] = {
     "aggregators": ["aggregator", "pre_aggregator"],
     "attacks": ["attack", "timing_attack", "attack_schedule", "equivocation", "placement"],
     "network": ["topology", "latency", "geography", "loss", "bandwidth", "transport", "fault"],
-    "learning": ["data", "partition", "model", "compute", "wait", "staleness", "executor"],
+    "learning": [
+        *("data", "partition", "model", "learning_rate_schedule"),
+        *("compute", "wait", "staleness", "executor"),
+    ],
 }
 """The pages of reference/ and the kinds of components on each."""
 

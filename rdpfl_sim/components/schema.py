@@ -162,19 +162,25 @@ class Component(Strict):
     target: ClassVar[Target]
     facts: ClassVar[Facts]
     plugin: ClassVar[Plugin | None] = None
+    common: ClassVar[frozenset[str]] = frozenset()
+    """The keys of every component of the kind. They are not parameters of the component."""
     name: str
     _guard: Wrapper | None = PrivateAttr(None)
 
-    def bind(self) -> Target:
-        """Return the component with its options filled in; call it with its positional arguments."""
+    def bind(self, *, guarded: bool = True) -> Target:
+        """Return the component with its options filled in; call it with its positional arguments.
+
+        `guarded` is False for a plug-in whose calls with the same arguments have been tested.
+        """
         options = {key: _bound(value) for key, value in self.options.items()}
-        target = type(self).target if self._guard is None else self._guard(type(self).target)
+        guard = self._guard if guarded else None
+        target = type(self).target if guard is None else guard(type(self).target)
         return partial(target, **options) if options else target
 
     @property
     def options(self) -> dict[str, Any]:
         """The options by the names of their parameters."""
-        return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
+        return {key: getattr(self, key) for key in type(self).model_fields if key not in type(self).common}
 
     def guard_with(self, guard: Wrapper) -> None:
         """Wrap the component's function in `guard` whenever it is bound."""
@@ -202,18 +208,18 @@ def _bound(value: Any) -> Any:
     return value.bind() if isinstance(value, Component) else value
 
 
-_RESERVED = frozenset(dir(Component)) | {"name"}
-
-
 @cache
-def option_table(record: Registered[Facts]) -> type[Component]:
-    """Return the table of a component's options; raise a `PluginError` if TOML cannot represent them."""
+def option_table(record: Registered[Facts], base: type[Component] = Component) -> type[Component]:
+    """Return the table of a component's options; raise a `PluginError` if TOML cannot represent them.
+
+    `base` has the keys of every component of the kind.
+    """
     if record.plugin is None:
-        return _table(record)
+        return _table(record, base)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # pydantic only warns about a default that JSON cannot represent
-            table = _table(record)
+            table = _table(record, base)
             json.dumps(table.model_json_schema())
     except PluginError:
         raise
@@ -223,7 +229,7 @@ def option_table(record: Registered[Facts]) -> type[Component]:
     return table
 
 
-def _table(record: Registered[Facts]) -> type[Component]:
+def _table(record: Registered[Facts], base: type[Component]) -> type[Component]:
     target, name = record.target, record.facts.name
     hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
     fields: dict[str, Any] = {"name": (Literal[name], ...)}
@@ -231,13 +237,14 @@ def _table(record: Registered[Facts]) -> type[Component]:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             if parameter.name not in hints:
                 raise _bad_option(record, parameter.name, "needs a type annotation")
-            if parameter.name in _RESERVED:
+            if parameter.name in {*dir(base), *base.model_fields}:
                 raise _bad_option(record, parameter.name, "must have a different name")
             fields[parameter.name] = _field(parameter, hints[parameter.name])
     table = create_model(
-        f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields
+        f"{name}_options", __base__=base, __doc__=summary(target), __module__=target.__module__, **fields
     )
     table.target = target
+    table.common = frozenset(base.model_fields)
     table.facts = record.facts
     table.plugin = record.plugin
     return table
@@ -280,6 +287,8 @@ class OneOf:
     """Error messages for component names that were removed."""
     if_list: str | None = None
     """Error message for a list, if older versions accepted one here."""
+    base: type[Component] = Component
+    """The table with the keys of every component of this kind."""
 
     def __hash__(self) -> int:
         return hash(self.registry)
@@ -303,7 +312,7 @@ class OneOf:
         unusable = load_plugins(self.registry)
         if name in unusable:
             raise unusable[name]
-        return option_table(self.registry.record(name))
+        return option_table(self.registry.record(name), self.base)
 
     def usable_names(self) -> list[str]:
         """Return the names of all components, except plug-ins that cannot be used."""

@@ -70,11 +70,20 @@ def in_use() -> Arithmetic:
     return "portable" if VARIABLES.items() <= os.environ.items() else "native"
 
 
-def why_native(device: str) -> str | None:
-    """Return the reason why portable results do not exist for this device, or None if they do."""
+def why_native(device: str, precision: str = "float32") -> str | None:
+    """Return the reason why portable results do not exist for a device and a precision, or None."""
     if device != "cpu":
         return f"the device is {device!r}"
+    if precision != "float32":
+        return f"training.precision is {precision!r}"
     return None if _is_x86() else f"the processor is {platform.machine()!r}"
+
+
+def has_bfloat16() -> bool:
+    """Return whether this processor computes products in bfloat16; otherwise they are emulated."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def instructions() -> str:

@@ -15,8 +15,9 @@ from rdpfl_sim.learning.stacked import NotStackableError
 def auto(computation: RoundComputation, *, workers: Workers = None) -> Executor:
     """Choose `inline` on a GPU, `stacked` for small models without convolutions, and otherwise `threads`.
 
-    With one worker, `inline` replaces `threads`. On a CPU, the choice of `stacked` depends on the scenario
-    but not on the machine, because stacking changes rounding.
+    Models with dropout and training in bfloat16 cannot be stacked. With one worker, `inline` replaces
+    `threads`. On a CPU, the choice of `stacked` depends on the scenario but not on the machine, because
+    stacking changes rounding.
     """
     if computation.model.vector.is_cuda:
         return Inline(computation)
@@ -43,7 +44,7 @@ def stacked(computation: RoundComputation) -> Executor:
         return Stacked(computation)
     except NotStackableError as error:
         inline = Inline(computation)
-        inline.warning = f"clients are trained one at a time: the model has {error} and cannot be stacked"
+        inline.warning = f"clients are trained one at a time, because {error}"
         return inline
 
 

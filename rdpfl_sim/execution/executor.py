@@ -8,12 +8,14 @@ most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from rdpfl_sim.components.options import LARGE, SMALL
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.execution import devices
@@ -21,7 +23,7 @@ from rdpfl_sim.execution.devices import DeviceName, keep_freed_memory
 from rdpfl_sim.inputs import call_read_only
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, Predictions, evaluate
-from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.models import FlatModel, Precision
 from rdpfl_sim.learning.training import OwnBatch, batches, num_local_steps, train
 from rdpfl_sim.methods.base import ClientView, Method, Payload, Trained, TrainingTask
 from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
@@ -106,7 +108,9 @@ class RoundComputation:
         for job, updated in zip(
             jobs, update_in_batches(self.method, inputs, self.with_message_stats), strict=True
         ):
-            job.known_update, job.messages, job.previous_result = updated, None, None
+            assert job.previous_result is not None
+            job.known_update = updated._replace(velocity=job.previous_result.trained.velocity)
+            job.messages = job.previous_result = None
 
     def _update_input(self, job: PendingJob) -> UpdateInput:
         messages, previous = job.messages, job.previous_result
@@ -117,8 +121,9 @@ class RoundComputation:
 
     def training_job(self, job: PendingJob) -> TrainingJob:
         """Return the local training of a job. If its update is pending, compute it first."""
-        task = call_read_only(self.method.training, job.updated.state)
-        return self.training_data.job(job.client, job.round, task, job.poisoned)
+        updated = job.updated
+        task = call_read_only(self.method.training, updated.state)
+        return self.training_data.job(job.client, job.round, task, job.poisoned, updated.velocity)
 
     def train(self, job: PendingJob) -> None:
         """Train and build the payload."""
@@ -195,7 +200,11 @@ class Executor:
         predictions = Predictions.of(self.model, jobs[0].w, global_test)
         on_global = predictions.on(global_test)
         return [
-            EvalResult(predictions.on(personal_tests[job.client]), on_global if job.is_global else None)
+            EvalResult(
+                predictions.on(personal_tests[job.client]),
+                on_global if job.is_global else None,
+                self.training_data.validate(self.model, job),
+            )
             for job in jobs
         ]
 
@@ -218,10 +227,20 @@ class TrainingConfig:
 
     batch_size: int
     learning_rate: float
+    schedule: Callable[[int, int], float]
+    rounds: int
     momentum: float
+    momentum_over_rounds: bool
     weight_decay: float
+    clip_gradient: float | None
+    precision: Precision
     local_epochs: int
     local_steps: int | None
+
+    def learning_rate_in(self, round_: int) -> float:
+        """Return eta_t > 0 in a client's round, which counts from 1."""
+        rate = self.learning_rate * self.schedule(round_ - 1, self.rounds)
+        return min(max(rate, SMALL), LARGE)  # because of float32
 
     def num_steps(self, num_samples: int) -> int:
         """Return K_i, the local steps per round of a client with `num_samples` examples."""
@@ -234,13 +253,19 @@ class TrainingJob(NamedTuple):
     client: int
     task: TrainingTask
     seed: int
+    learning_rate: float
     poisoned: bool = False
     """Whether to train on poisoned labels."""
+    velocity: Tensor | None = None
+    """(1, models, d), the momentum of the last round, if it continues; None for zero."""
 
 
 @dataclass(frozen=True)
 class EvalJob:
-    """Evaluation of a client's model on its personal test set and, with `is_global`, on the global one."""
+    """Evaluation of a client's model on its personal test set and, with `is_global`, on the global one.
+
+    If clients have validation examples, it includes those of this client.
+    """
 
     client: int
     w: Tensor
@@ -253,6 +278,8 @@ class EvalResult:
 
     personal: Evaluation
     on_global: Evaluation | None
+    validation: Evaluation | None = None
+    """On the validation examples of the client, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -268,10 +295,23 @@ class TrainingData:
     streams: Streams
     device: DeviceName = "cpu"
     """Device for worker processes; `auto` selects a GPU if one is available."""
+    validation: Sequence[Shard] = ()
+    """The validation examples of every client; empty without a validation split."""
 
-    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
+    def job(
+        self,
+        client: int,
+        round_: int,
+        task: TrainingTask,
+        poisoned: bool = False,
+        velocity: Tensor | None = None,
+    ) -> TrainingJob:
         """Return the training job of a client in a round."""
-        return TrainingJob(client, task, self.streams.key("training", client, round_), poisoned)
+        seed, learning_rate = (
+            self.streams.key("training", client, round_),
+            self.settings.learning_rate_in(round_),
+        )
+        return TrainingJob(client, task, seed, learning_rate, poisoned, velocity)
 
     def shard(self, job: TrainingJob) -> Shard:
         """Return the training data of a job."""
@@ -287,20 +327,31 @@ class TrainingData:
 
     def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         """Run a training job with this model."""
-        task = job.task
+        task, velocity = job.task, self.velocity(job)
+        velocities = [None, None] if velocity is None else [*velocity.squeeze(0)]
         [w] = task.w
-        trained_w, loss = self._train(model, job, w)
+        trained_w, loss = self._train(model, job, w, velocities[0])
         second_w = None
         if task.second_w is not None:
             [start] = task.second_w
-            second_w, _ = self._train(model, job, start, proximal_to=w, proximal_mu=task.proximal_mu)
+            second_w, _ = self._train(model, job, start, velocities[1], w, task.proximal_mu)
         num_steps = self.settings.num_steps(len(self.shard(job)))
         return Trained(
             trained_w.unsqueeze(0),
             (num_steps,),
             (loss,),
+            (job.learning_rate,),
             None if second_w is None else second_w.unsqueeze(0),
+            velocity=velocity,
         )
+
+    def velocity(self, job: TrainingJob) -> Tensor | None:
+        """Return the velocities with which a job starts, as a new tensor; None if they are not kept."""
+        if not self.settings.momentum_over_rounds:
+            return None
+        if job.velocity is not None:
+            return job.velocity.clone()
+        return torch.stack([torch.zeros_like(w) for w in job.task.models], dim=1)
 
     def momentum(self, task: TrainingTask) -> float:
         """Return the task's momentum, or the scenario's if the task sets none."""
@@ -311,6 +362,7 @@ class TrainingData:
         model: FlatModel,
         job: TrainingJob,
         w: Tensor,
+        velocity: Tensor | None,
         proximal_to: Tensor | None = None,
         proximal_mu: float = 0.0,
     ) -> tuple[Tensor, float]:
@@ -321,16 +373,24 @@ class TrainingData:
             shard,
             num_steps=settings.num_steps(len(shard)),
             batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
+            learning_rate=job.learning_rate,
             momentum=self.momentum(job.task),
+            velocity=velocity,
             weight_decay=settings.weight_decay,
+            clip_norm=settings.clip_gradient,
             mask=None if job.task.mask is None else job.task.mask[0],
             proximal_to=proximal_to,
             proximal_mu=proximal_mu,
+            precision=settings.precision,
             seed=job.seed,
         )
 
     def evaluate(self, model: FlatModel, job: EvalJob) -> EvalResult:
         """Run an evaluation job with this model."""
         on_global = evaluate(model, job.w, self.global_test) if job.is_global else None
-        return EvalResult(evaluate(model, job.w, self.personal_tests[job.client]), on_global)
+        personal = evaluate(model, job.w, self.personal_tests[job.client])
+        return EvalResult(personal, on_global, self.validate(model, job))
+
+    def validate(self, model: FlatModel, job: EvalJob) -> Evaluation | None:
+        """Evaluate on the client's validation examples, if there are any."""
+        return evaluate(model, job.w, self.validation[job.client]) if self.validation else None

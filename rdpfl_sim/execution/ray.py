@@ -47,6 +47,7 @@ class WorkerPayload:
     model: FlatModel
     shards: list[np.ndarray]
     poisoned: list[int]
+    validation: list[np.ndarray]
     personal_tests: list[np.ndarray]
     global_test: np.ndarray
     augment: Augmentation | None
@@ -67,6 +68,7 @@ class WorkerPayload:
             model,
             [shard.indices.numpy() for shard in training_data.shards],
             list(training_data.poisoned),
+            [shard.indices.numpy() for shard in training_data.validation],
             [shard.indices.numpy() for shard in training_data.personal_tests],
             test.indices.numpy(),
             train.augment,
@@ -91,6 +93,7 @@ class WorkerPayload:
             shard(x_test, y_test, self.global_test),
             self.settings,
             self.streams,
+            validation=[shard(x, y, indices) for indices in self.validation],
         )
 
 
@@ -112,7 +115,8 @@ class Worker:
 
     def train(self, job: TrainingJob) -> Trained:
         """Run a training job."""
-        job = job._replace(task=_to_device(job.task, self.device))
+        velocity = None if job.velocity is None else job.velocity.to(self.device)
+        job = job._replace(task=_to_device(job.task, self.device), velocity=velocity)
         return _to_device(self.training_data.train(self.model, job), devices.CPU)
 
     def evaluate(self, job: EvalJob) -> EvalResult:

@@ -23,7 +23,13 @@ from rdpfl_sim.execution.executor import (
 )
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
-from rdpfl_sim.learning.stacked import StackedClient, StackedModel, train_stacked
+from rdpfl_sim.learning.stacked import (
+    NotStackableError,
+    StackedClient,
+    StackedModel,
+    StackedResult,
+    train_stacked,
+)
 from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.world.jobs import RoundJob
 
@@ -37,6 +43,8 @@ class Stacked(Executor):
     def __init__(self, computation: RoundComputation) -> None:
         super().__init__(computation)
         training_data = self.training_data
+        if training_data.settings.precision != "float32":
+            raise NotStackableError(f"training.precision is {training_data.settings.precision!r}")
         self.stack = StackedModel(self.model)
         self.pending: dict[int, PendingJob] = {}
         """By client. A client that has crashed submits a new job, which replaces the old one."""
@@ -73,14 +81,17 @@ class Stacked(Executor):
 
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Evaluate models in batches, on personal test sets and then on the global one."""
-        data = self.training_data
-        personal = self._evaluate([job.w for job in jobs], [data.personal_tests[job.client] for job in jobs])
+        """Evaluate models in batches: on personal test sets, on the global one and on validation examples."""
+        data, models = self.training_data, [job.w for job in jobs]
+        personal = self._evaluate(models, [data.personal_tests[job.client] for job in jobs])
         global_models = [job.w for job in jobs if job.is_global]
         on_global = iter(self._evaluate(global_models, [data.global_test] * len(global_models)))
+        validation: Sequence[Evaluation | None] = [None] * len(jobs)
+        if data.validation:
+            validation = self._evaluate(models, [data.validation[job.client] for job in jobs])
         return [
-            EvalResult(evaluation, next(on_global) if job.is_global else None)
-            for job, evaluation in zip(jobs, personal, strict=True)
+            EvalResult(on_personal, next(on_global) if job.is_global else None, on_validation)
+            for job, on_personal, on_validation in zip(jobs, personal, validation, strict=True)
         ]
 
     def _evaluate(self, models: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
@@ -103,7 +114,7 @@ class Stacked(Executor):
         for job, training in pending:
             by_settings.setdefault(self._settings(training), []).append((job, training))
         for group in by_settings.values():
-            group.sort(key=lambda pair: -self.num_steps[pair[0].client])
+            group.sort(key=lambda pair: (-self.num_steps[pair[0].client], pair[1].learning_rate))
             yield from (group[start : start + max_clients] for start in range(0, len(group), max_clients))
 
     def _settings(self, job: TrainingJob) -> tuple[object, ...]:
@@ -122,40 +133,61 @@ class Stacked(Executor):
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        velocities: Sequence[Tensor | None] = [self.training_data.velocity(job) for job in jobs]
         starts = [job.task.w for job in jobs]
-        w, directions, losses = self._train_from(jobs, starts)
+        first = self._train_from(jobs, starts, velocities, 0)
         seconds: Sequence[Tensor | None] = [None] * len(jobs)
+        results = [first]
         second_starts = [job.task.second_w for job in jobs if job.task.second_w is not None]
         if second_starts:
             mu = jobs[0].task.proximal_mu
-            second, _, _ = self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=mu)
-            seconds = _rows(second)
-        columns = zip(jobs, _rows(w), losses, seconds, _rows(directions), strict=True)
+            results.append(self._train_from(jobs, second_starts, velocities, 1, starts, mu))
+            seconds = _rows(results[1].w)
+        if velocities[0] is not None:
+            after = [result.velocities for result in results if result.velocities is not None]
+            velocities = _rows(torch.stack(after, dim=1))
+        columns = zip(
+            jobs, _rows(first.w), first.losses, seconds, _rows(first.directions), velocities, strict=True
+        )
         return [
-            Trained(w, (self.num_steps[job.client],), (loss,), second_w, direction)
-            for job, w, loss, second_w, direction in columns
+            Trained(
+                w, (self.num_steps[job.client],), (loss,), (job.learning_rate,), second_w, direction, velocity
+            )
+            for job, w, loss, second_w, direction, velocity in columns
         ]
 
     def _train_from(
         self,
         jobs: Sequence[TrainingJob],
         starts: Sequence[Tensor],
+        velocities: Sequence[Tensor | None],
+        number: int,
         proximal_to: Sequence[Tensor] | None = None,
         proximal_mu: float = 0.0,
-    ) -> tuple[Tensor, Tensor, list[float]]:
+    ) -> StackedResult:
+        """Train one model of every job; `number` is its place among the models of its job."""
         data, settings = self.training_data, self.training_data.settings
         targets: Sequence[Tensor | None] = proximal_to or [None] * len(jobs)
         clients = [
-            StackedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.task.mask, target)
-            for job, w, target in zip(jobs, starts, targets, strict=True)
+            StackedClient(
+                w,
+                data.shard(job),
+                self.num_steps[job.client],
+                job.seed,
+                job.learning_rate,
+                job.task.mask,
+                target,
+                None if velocity is None else velocity[:, number],
+            )
+            for job, w, target, velocity in zip(jobs, starts, targets, velocities, strict=True)
         ]
         return train_stacked(
             self.stack,
             clients,
             batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
             momentum=data.momentum(jobs[0].task),
             weight_decay=settings.weight_decay,
+            clip_norm=settings.clip_gradient,
             proximal_mu=proximal_mu,
         )
 

@@ -5,13 +5,13 @@ A partition returns one sorted array of indices per client. The arrays are disjo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.components.options import Count, Doc, Positive, round_up
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 
@@ -104,6 +104,27 @@ def shards(
     owner = np.empty(len(labels), dtype=np.int64)
     owner[_shuffled_by_class(labels, rng)] = client_of_piece[piece]
     return _examples_per_client(owner, np.arange(len(labels)), num_clients)
+
+
+def split_validation(
+    shards: Sequence[Indices], fraction: float, stream: Callable[[int], np.random.Generator]
+) -> tuple[list[Indices], list[Indices]]:
+    """Return the training and the validation examples of every client, sorted; `stream` is per client.
+
+    Of n examples, ceil(fraction n) are drawn for validation, at least one. No client may be left without
+    training examples.
+    """
+    training, validation = [], []
+    for client, shard in enumerate(shards):
+        num_held_out = max(1, round_up(fraction * len(shard)))
+        if num_held_out >= len(shard):
+            have = f"client {client} has {len(shard)} {'example' if len(shard) == 1 else 'examples'}"
+            raise OptionError("validation_fraction", f"leaves none for training: {have}")
+        is_held_out = np.zeros(len(shard), dtype=bool)
+        is_held_out[stream(client).permutation(len(shard))[:num_held_out]] = True
+        training.append(shard[~is_held_out])
+        validation.append(shard[is_held_out])
+    return training, validation
 
 
 def split_test(

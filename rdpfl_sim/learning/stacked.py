@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,8 +26,8 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.models import FlatModel, shaped
-from rdpfl_sim.learning.training import augmentation_rng
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import augmentation_rng, clipping_factors
 
 FLOATS_PER_LINE = 16
 """Number of floats in 64 bytes."""
@@ -36,19 +37,22 @@ Step: TypeAlias = Callable[..., Tensor]
 
 
 class NotStackableError(Exception):
-    """A layer that cannot be computed for many clients together. The message names it."""
+    """A model or setting that cannot be computed for many clients together. The message is the reason."""
 
 
 class StackedModel:
     """The layers of a model, as functions that compute any number of clients in one call."""
 
     def __init__(self, model: FlatModel) -> None:
+        if model.has_dropout:
+            raise NotStackableError("the model has dropout")
         layers = list(_layers(model.module))
         parameters = [p for layer in layers for p in layer.parameters()]
         if [id(p) for p in parameters] != [id(p) for p in model.module.parameters()]:
-            raise NotStackableError("layers that share parameters")
+            raise NotStackableError("the model has layers that share parameters")
         self.steps = [(_step(layer), sum(1 for _ in layer.parameters())) for layer in layers]
         """Every layer in order, with the number of its parameters."""
+        self.shaped = model.shaped
         self.shapes = list(model.shapes.values())
         self.num_parameters = model.num_parameters
         last = layers[-1]
@@ -60,7 +64,7 @@ class StackedModel:
         for shape in self.shapes:
             stop = start + shape.numel()
             p = w.new_zeros(len(w), *_padded_shape(shape))
-            _unpadded(p, shape).copy_(shaped(w[:, start:stop], shape))
+            _unpadded(p, shape).copy_(self.shaped(w[:, start:stop], shape))
             parameters.append(p)
             start = stop
         return parameters
@@ -71,7 +75,7 @@ class StackedModel:
         start = 0
         for p, shape in zip(parameters, self.shapes, strict=True):
             stop = start + shape.numel()
-            shaped(w[:, start:stop], shape).copy_(_unpadded(p, shape))
+            self.shaped(w[:, start:stop], shape).copy_(_unpadded(p, shape))
             start = stop
         return w
 
@@ -110,7 +114,7 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 def _step(layer: nn.Module) -> Step:
     make = STACKED.get(type(layer))
     if make is None:
-        raise NotStackableError(f"a layer of type {type(layer).__name__}")
+        raise NotStackableError(f"the model has a layer of type {type(layer).__name__}")
     return make(layer)
 
 
@@ -131,7 +135,7 @@ def _linear(layer: nn.Linear) -> Step:
 
 def _convolution(layer: nn.Conv2d) -> Step:
     if layer.padding_mode != "zeros":
-        raise NotStackableError(f"a convolution with padding_mode = {layer.padding_mode!r}")
+        raise NotStackableError(f"the model has a convolution with padding_mode = {layer.padding_mode!r}")
 
     convolve = partial(
         functional.conv2d,
@@ -154,7 +158,7 @@ def _pooling(layer: nn.MaxPool2d | nn.AvgPool2d) -> Step:
 
 def _flatten(layer: nn.Flatten) -> Step:
     if (layer.start_dim, layer.end_dim) != (1, -1):
-        raise NotStackableError("a Flatten that keeps some dimensions")
+        raise NotStackableError("the model has a Flatten that keeps some dimensions")
     return lambda x: x.flatten(2)
 
 
@@ -177,14 +181,28 @@ MAX_SUMMED = 8192
 
 
 class StackedClient(NamedTuple):
-    """Initial weights, data and number of steps of one client. Vectors are rows (1, d)."""
+    """Initial weights, data and steps of one client. Vectors are rows (1, d)."""
 
     w: Tensor
     shard: Shard
     num_steps: int
     seed: int
+    learning_rate: float
     mask: Tensor | None = None
     proximal_to: Tensor | None = None
+    velocity: Tensor | None = None
+
+
+class StackedResult(NamedTuple):
+    """Results of many clients, one row (d,) per client."""
+
+    w: Tensor
+    directions: Tensor
+    """The mean gradients (w_before - w) / (learning rate * steps)."""
+    losses: list[float]
+    """The mean batch losses; nan if training diverged."""
+    velocities: Tensor | None
+    """None without momentum."""
 
 
 def train_stacked(
@@ -192,26 +210,28 @@ def train_stacked(
     clients: Sequence[StackedClient],
     *,
     batch_size: int,
-    learning_rate: float,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    clip_norm: float | None = None,
     proximal_mu: float = 0.0,
-) -> tuple[Tensor, Tensor, list[float]]:
+) -> StackedResult:
     """Train every client as `train` does. The number of steps must not increase from client to client.
 
-    Either all clients have a mask or none has. The same applies to `proximal_to`. Return the weights after
-    the last step (n, d), the mean gradients (w_before - w) / (learning rate * steps) (n, d), and the clients'
-    mean batch losses, which are nan if training diverged.
+    Either all clients have a mask or none has. The same applies to `proximal_to` and to `velocity`.
     """
     num_steps = [client.num_steps for client in clients]
     assert num_steps == sorted(num_steps, reverse=True), "clients must be sorted by their number of steps"
     starts = torch.cat([client.w for client in clients])
     parameters = stack.unpack(starts)
-    velocities = [torch.zeros_like(p) for p in parameters] if momentum else None
     proximal_to = _rows(stack, [client.proximal_to for client in clients])
     masks = _rows(stack, [client.mask for client in clients])
+    velocities = _rows(stack, [client.velocity for client in clients])
+    if velocities is None and momentum:
+        velocities = [torch.zeros_like(p) for p in parameters]
+    elif velocities is not None and masks is not None:
+        velocities = [v.masked_fill(~mask, 0.0) for v, mask in zip(velocities, masks, strict=True)]
     losses = torch.zeros(len(clients), device=clients[0].w.device)
-    loader = StackedLoader(clients, batch_size)
+    loader, rates = StackedLoader(clients, batch_size), list(_learning_rates(clients))
     for step in range(num_steps[0]):
         x, y, weights = loader.at(step)
         active = [p[: len(x)] for p in parameters]
@@ -223,7 +243,10 @@ def train_stacked(
         # Sum in parts, because torch splits the sum of a single long row among its threads.
         for part in torch.split(weighted.detach(), MAX_SUMMED, dim=1):
             losses[: len(x)] += part.sum(dim=1)
+        factors = None if clip_norm is None else clipping_factors(stack.pack(gradients), clip_norm)
         for layer, (p, g) in enumerate(zip(active, gradients, strict=True)):
+            if factors is not None:
+                g = g * factors.view(-1, *[1] * (g.dim() - 1))
             if weight_decay:
                 g = g.add(p, alpha=weight_decay)
             if proximal_to is not None:
@@ -232,12 +255,28 @@ def train_stacked(
                 g = g.masked_fill(~masks[layer][: len(x)], 0.0)
             if velocities is not None:
                 g = velocities[layer][: len(x)].mul_(momentum).add_(g)
-            p.sub_(g, alpha=learning_rate)
+            for rows, learning_rate in rates:
+                p[rows].sub_(g[rows], alpha=learning_rate)
     ends = stack.pack(parameters)
-    lengths = torch.tensor([learning_rate * k for k in num_steps], device=ends.device)
+    lengths = torch.tensor(
+        [client.learning_rate * client.num_steps for client in clients], device=ends.device
+    )
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
     mean_losses = [loss / k for loss, k in zip(losses.tolist(), num_steps, strict=True)]
-    return ends, directions, mean_losses
+    last = None if velocities is None else stack.pack(velocities)
+    return StackedResult(ends, directions, mean_losses, last)
+
+
+def _learning_rates(clients: Sequence[StackedClient]) -> Iterator[tuple[slice, float]]:
+    """Yield the rows of consecutive clients with the same learning rate, and the rate.
+
+    A step with a column of rates instead of a number would be rounded differently.
+    """
+    start = 0
+    for learning_rate, part in groupby(client.learning_rate for client in clients):
+        stop = start + len(list(part))
+        yield slice(start, stop), learning_rate
+        start = stop
 
 
 class StackedLoader:

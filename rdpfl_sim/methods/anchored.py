@@ -82,7 +82,7 @@ class Anchored(DirectionExchange):
         c: Annotated[Positive, Doc("tolerance of the threshold, in multiples of |u|")] = 1.5,
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d|")] = 10.0,
     ) -> None:
-        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.personal_step = PersonalStep(lambda_, step, coefficient)
         self.aggregation = Aggregation(aggregator, pre_aggregators)
         self.alpha = alpha
         self.c = c

@@ -91,6 +91,11 @@ class TrainingTask:
     second_w: Tensor | None = None  # (n, d), a second model that is trained on the same batches ...
     proximal_mu: float = 0.0  # ... with proximal_mu / 2 |v - w|^2 added to its loss
 
+    @property
+    def models(self) -> list[Tensor]:
+        """The initial weights of the one or two models."""
+        return [self.w] if self.second_w is None else [self.w, self.second_w]
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -99,8 +104,10 @@ class Trained:
     w: Tensor  # (n, d)
     num_steps: tuple[int, ...]  # n numbers
     losses: tuple[float, ...]  # n numbers, the mean batch losses; NaN if training has diverged
+    learning_rates: tuple[float, ...]  # n numbers, eta of this round
     second_w: Tensor | None = None  # (n, d), for methods that train two models
     direction: Tensor | None = None  # (n, d), (w_before - w) / (eta K) if the executor has computed it
+    velocity: Tensor | None = None  # (n, models, d), if momentum continues in the next round
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,6 @@ class Layer:
 class RunInfo:
     """Facts about a run that a method may use when it is created."""
 
-    learning_rate: float
     rounds: int
     layers: Sequence[Layer] = ()
 
@@ -242,7 +248,7 @@ class Method(ABC):
     batched = True
     """False if every batch must have one row, for instance because clients test models on their own data."""
     momentum: str | None = None
-    """The option that replaces the scenario's momentum, or None."""
+    """The option that replaces the scenario's momentum and starts it at zero in every round, or None."""
     bound_on_d: str | None = None
     """The option that is an upper bound on the diagnostic `d_norm` of every round (Lemma 3), or None."""
 
@@ -285,8 +291,8 @@ class Method(ABC):
         """Return the clients' predictions for the next round, or None. Adversaries may use them."""
         return None
 
-    def bound_terms(self, num_steps: int) -> BoundTerms | None:
-        """Return the terms of the paper's bound for K local steps, or None if it does not apply."""
+    def bound_terms(self, learning_rate: float, num_steps: int) -> BoundTerms | None:
+        """Return the terms of the paper's bound for eta and K, or None if it does not apply."""
         return None
 
     def reference_point(self, state: State) -> Tensor | None:

@@ -65,6 +65,8 @@ class Updated(NamedTuple):
     state: State
     diagnostics: ClientDiagnostics = NO_DIAGNOSTICS
     message_stats: ClientMessageStats | None = None
+    velocity: Tensor | None = None
+    """(1, models, d), the momentum of the last training, if it continues in the next round."""
 
 
 def update_in_batches(

@@ -43,7 +43,7 @@ class Direct(DirectionExchange):
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
     ) -> None:
-        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.personal_step = PersonalStep(lambda_, step, coefficient)
         self.aggregation = Aggregation(aggregator, pre_aggregators)
 
     def update(

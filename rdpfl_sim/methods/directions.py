@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from operator import mul
 from typing import Annotated, Literal, TypeAlias
 
 import torch
@@ -38,7 +39,9 @@ from rdpfl_sim.vectors import message_distances, row_norms
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
 StepSize: TypeAlias = Annotated[
     Literal["local"] | Positive,
-    Doc("'local': gamma = coefficient * eta * K, so that lambda = 0 is local SGD; a number is gamma itself"),
+    Doc(
+        "'local': gamma = coefficient * eta_t * K, so that lambda = 0 is local SGD; a number is gamma itself"
+    ),
 ]
 Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coefficient, for step = 'local'")]
 
@@ -56,7 +59,6 @@ class StepReport(Report):
 class PersonalStep:
     """The first and last step of Algorithm 1: the local direction u, and w <- w - gamma (u + lambda d)."""
 
-    learning_rate: float
     lambda_: float
     step: Literal["local"] | float
     coefficient: float
@@ -66,24 +68,26 @@ class PersonalStep:
             raise OptionError("coefficient", "requires step = 'local'; a number for step is gamma itself")
 
     def direction(self, w: Tensor, trained: Trained) -> Tensor:
-        """Return u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction).
+        """Return u = (w - w~) / (eta_t K), the mean gradient along the K local steps (eq. local_direction).
 
         The executor `stacked` computes it in advance for all clients of a batch.
         """
         if trained.direction is not None:
             return trained.direction
-        return (w - trained.w).div_(_column([self.learning_rate * k for k in trained.num_steps], w))
+        lengths = map(mul, trained.learning_rates, trained.num_steps)
+        return (w - trained.w).div_(_column([*lengths], w))
 
-    def gamma(self, num_steps: Sequence[int]) -> list[float]:
-        """Return the clients' step sizes; docs/understand/paper.md, item 4, explains the two readings."""
+    def gamma(self, learning_rate: float, num_steps: int) -> float:
+        """Return a client's step size; docs/understand/paper.md, item 4, explains the two readings."""
         if self.step == "local":  # limited to LARGE because of float32
-            return [min(self.coefficient * self.learning_rate * k, LARGE) for k in num_steps]
-        return [float(self.step)] * len(num_steps)
+            return min(self.coefficient * learning_rate * num_steps, LARGE)
+        return float(self.step)
 
     def apply(self, w: Tensor, u: Tensor, d: Tensor | None, trained: Trained) -> Tensor:
         """Return w - gamma (u + lambda d) (eq. personalized_update); d = None means zero."""
         direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
-        return w - direction * _column(self.gamma(trained.num_steps), w)
+        gammas = map(self.gamma, trained.learning_rates, trained.num_steps)
+        return w - direction * _column([*gammas], w)
 
     def report(self, u: Tensor, d_norm: Tensor) -> StepReport:
         """Return the report of the step."""

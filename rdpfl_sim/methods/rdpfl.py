@@ -116,7 +116,7 @@ class Rdpfl(DirectionExchange):
             Doc("in a round without messages, use d_hat or take a local step only"),
         ] = "predict",
     ) -> None:
-        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.personal_step = PersonalStep(lambda_, step, coefficient)
         self.aggregation = Aggregation(aggregator, pre_aggregators)
         self.predictor = predictor
         self.clip = clip
@@ -194,12 +194,11 @@ class Rdpfl(DirectionExchange):
         assert isinstance(state, RdpflState)
         return self.predict(state, without_history=torch.full_like(state.w, torch.nan))[0]
 
-    def bound_terms(self, num_steps: int) -> BoundTerms:
+    def bound_terms(self, learning_rate: float, num_steps: int) -> BoundTerms:
         """Return the terms of the paper's bound."""
         step = self.personal_step
-        return BoundTerms(
-            step.gamma([num_steps])[0], step.learning_rate, num_steps, step.lambda_, self.max_norm
-        )
+        gamma = step.gamma(learning_rate, num_steps)
+        return BoundTerms(gamma, learning_rate, num_steps, step.lambda_, self.max_norm)
 
     def _update_without_messages(
         self, state: RdpflState, trained: Trained, u: Tensor

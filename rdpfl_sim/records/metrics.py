@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, Ratio, marks_of
-from rdpfl_sim.records.record_types import NeighbourShare, TrainedScores, UpdatedScores
+from rdpfl_sim.records.record_types import (
+    NeighbourShare,
+    TrainedScores,
+    UpdatedScores,
+    ValidationScores,
+)
 
 Moments: TypeAlias = Literal["both", "trained", "updated"]
 
@@ -101,7 +106,7 @@ class EvaluatedClient(TypedDict):
     ]
 
 
-class MetricsRow(EvaluatedClient, TrainedScores, UpdatedScores, RoundMeans):
+class MetricsRow(EvaluatedClient, TrainedScores, UpdatedScores, ValidationScores, RoundMeans):
     """One evaluation of one client; None if a value was not measured.
 
     `trained_*` is measured after local training, `updated_*` after the exchange. The values from
@@ -164,8 +169,16 @@ STATISTICS = (
         "spread", "spread", "standard deviation of", lambda values: float(values.std()), is_accuracy=False
     ),
 )
-TESTS = ("personal", "global")
-"""The test sets on which a client's model is evaluated."""
+TESTS = ("personal", "global", "validation")
+"""The sets of examples on which a client's model is evaluated."""
+
+
+def tests_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the sets of examples in a summary: `validation` only if the run has such examples."""
+    columns = [f"{moment}_validation_accuracy" for moment in MOMENTS]
+    is_validated = any(row.get(column) is not None for row in rows for column in columns)
+    return [test for test in TESTS if test != "validation" or is_validated]
+
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Target accuracies. The summary contains the time at which each is first reached."""
@@ -186,7 +199,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]], moment: str) -> JsonObject:
     return {
         group: {
             test: _statistics_of([value for row in members if (value := row[column]) is not None])
-            for test in TESTS
+            for test in tests_of(rows)
             if (column := f"{moment}_{test}_accuracy")
         }
         for group, members in groups.items()

@@ -234,7 +234,7 @@ def _type_check(hint: Any) -> Callable[[Any], bool]:
 def _unknown_client(content: JsonObject, num_clients: int) -> str | None:
     """Return the first client of a record or of the topology that does not exist, as text, or None."""
     for name in ("client", "sender", "recipient"):
-        if not 0 <= content.get(name, 0) < num_clients:
+        if name in content and not 0 <= content[name] < num_clients:
             return f"{name} is {content[name]}; there are {num_clients} clients"
     for name in ("byzantine", "clients", "edges", "links", "sides"):
         if name in content:

@@ -109,6 +109,15 @@ GlobalAccuracy: TypeAlias = Annotated[
     float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
 ]
 GlobalLoss: TypeAlias = Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+ValidationAccuracy: TypeAlias = Annotated[
+    float | None,
+    Field(
+        "fraction",
+        "accuracy on the validation examples of the client (`evaluation.validation_fraction`)",
+        heading="validation accuracy",
+    ),
+]
+ValidationLoss: TypeAlias = Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
 
 
 class Scores(TypedDict):
@@ -118,6 +127,8 @@ class Scores(TypedDict):
     personal_loss: PersonalLoss
     global_accuracy: GlobalAccuracy
     global_loss: GlobalLoss
+    validation_accuracy: ValidationAccuracy
+    validation_loss: ValidationLoss
 
 
 class TrainedScores(TypedDict):
@@ -144,14 +155,40 @@ class UpdatedScores(TypedDict):
     updated_global_loss: GlobalLoss
 
 
-class Evaluated(RoundRecord, TrainedScores, UpdatedScores):
+class ValidationScores(TypedDict, total=False):
+    """The result on the validation examples of a client, in runs with `evaluation.validation_fraction`."""
+
+    trained_validation_accuracy: ValidationAccuracy
+    trained_validation_loss: ValidationLoss
+    updated_validation_accuracy: ValidationAccuracy
+    updated_validation_loss: ValidationLoss
+
+
+class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScores):
     """A client's models are evaluated; `round` is the client's last finished round.
 
     `trained_*` belongs to the model after the last local training: that of this round or, if the client has
     stopped during its next round, possibly that of the next round. `updated_*` belongs to the model after the
     exchange of this round. A client that has started afresh has its new initial model in both. The record is
-    written at the end of the round or, for the last evaluation of a client, at the end of the run.
+    written at the end of the round or, for the last evaluation of a client, at the end of the run. The
+    validation scores exist only in runs with `evaluation.validation_fraction`.
     """
+
+
+class Consensus(RecordHead):
+    """The average of the honest clients' models at their latest evaluations (`evaluation.consensus`).
+
+    It is evaluated at the start, when the slowest honest client has finished a round that is due for
+    evaluation, and at the end of the run.
+    """
+
+    round: Annotated[int, Field("rounds", "smallest round of an honest client at its latest evaluation")]
+    accuracy: Annotated[float, Field("fraction", "accuracy of the average model on the global test set")]
+    loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    distance: Annotated[
+        float | None,
+        Field("norm of a model", "consensus distance: mean distance of the models from their average"),
+    ]
 
 
 class Theory(RoundRecord):
@@ -306,6 +343,7 @@ RECORDS: Mapping[str, type[RecordHead]] = {
     "estimate": EstimateRecord,
     "evaluated": Evaluated,
     "theory": Theory,
+    "consensus": Consensus,
     "fault": FaultRecord,
     "message_sent": MessageSent,
     "message_copied": MessageCopied,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, fields_of
 from rdpfl_sim.records.metrics import MOMENTS, STATISTICS, TARGETS, TESTS, RoundMeans
-from rdpfl_sim.records.record_types import RunFinished
+from rdpfl_sim.records.record_types import Consensus, RunFinished
 
 OUTCOMES = ("used", "stale", "duplicate", "rejected")
 """Possible outcomes of a message in the mailbox of its recipient."""
@@ -113,6 +113,17 @@ def _messages_from(senders: str) -> Mapping[str, Field]:
     }
 
 
+def _consensus() -> Mapping[str, Field]:
+    fields = fields_of(Consensus)
+    words = {
+        "round": "round of the latest average model",
+        "accuracy": "global accuracy of the average model",
+        "loss": "global loss of the average model",
+        "distance": "consensus distance",
+    }
+    return {f"consensus.{name}": fields[name]._replace(words=words[name]) for name in words}
+
+
 _THEORY_OF_A_CLIENT = {
     "gradient_norm": Field("norm of a gradient", "at the last evaluation", "gradient norm"),
     "mean_square_gradient": Field("squared norm", "left-hand side of eq. 18", "mean squared gradient norm"),
@@ -208,6 +219,7 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
         "mean personal accuracy, honest clients at distance <hops>",
     ),
     **_means("telemetry.by_hops.<hops>", "their rounds", "honest clients at distance <hops>"),
+    **_consensus(),
     "theory.num_judged": _number("count", "honest clients to which the theorem applies"),
     "theory.num_gamma_small_enough": Field(
         "count", "of these, clients with gamma <= 1 / (8 L)", "clients with a small enough step size"
@@ -236,7 +248,7 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
 }
 """Every key of summary.json by its path.
 
-`theory` exists only with `evaluation.theory = true`, and `updated` only with `evaluation.moments = "both"`.
+`theory` and `consensus` exist only with these options, and `updated` only with `evaluation.moments = "both"`.
 """
 
 

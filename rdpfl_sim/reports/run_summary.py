@@ -42,12 +42,14 @@ def summary_table(summary: JsonObject) -> RenderableType:
     table = Table(box=rich.box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("accuracy", no_wrap=True)
     first, *others = (statistic.heading for statistic in metrics.STATISTICS)
-    for heading in (f"personal {first}", *others, "global mean"):
+    parts = ["global", *(["validation"] if summary["accuracy"]["all"].get("validation") else [])]
+    for heading in (f"personal {first}", *others, *(f"{part} mean" for part in parts)):
         table.add_column(heading, justify="right")
     for group, size, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
         accuracy = summary["accuracy"][group]
-        personal, overall = accuracy["personal"] or {}, accuracy["global"] or {}
-        values = [*(personal.get(statistic.key) for statistic in metrics.STATISTICS), overall.get("mean")]
+        personal = accuracy["personal"] or {}
+        values = [personal.get(statistic.key) for statistic in metrics.STATISTICS]
+        values += [(accuracy[part] or {}).get("mean") for part in parts]
         table.add_row(f"{group} ({size:,})", *map(score, values), style=style)
     return Group(title, Text(escape_control(setting)), table, fact_grid(_facts(summary)))
 
@@ -90,6 +92,10 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "neighbours", f"at least half are Byzantine: honest clients {first_items(outside)}"
     if isolated := neighbourhood["isolated"]:
         yield "isolated", f"clients without neighbours: {first_items(isolated)}"
+    if (consensus := summary.get("consensus")) is not None:
+        accuracy, distance = score(consensus["accuracy"]), consensus["distance"]
+        yield "average", f"the honest clients' average model has global accuracy {accuracy}"
+        yield "", f"mean distance of their models from it: {'-' if distance is None else f'{distance:.4g}'}"
     rounds = telemetry["rounds"]["all"]
     if rounds["clipped"] is not None:
         clipped, bounded = rounds["clipped"], rounds["bounded"]

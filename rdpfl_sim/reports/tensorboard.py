@@ -20,6 +20,13 @@ EVALUATION_TAGS = {
 }
 """The tags of scores, such as `accuracy/personal/trained`."""
 HONEST_MEAN = "honest-mean"
+AVERAGE_MODEL = "average-model"
+CONSENSUS_TAGS = {
+    "accuracy": "accuracy/global",
+    "loss": "loss/global",
+    "distance": "consensus/distance",
+}
+"""The tags of the average model (`evaluation.consensus`)."""
 
 Series: TypeAlias = "dict[str, array[float]]"
 """For each tag, the interleaved rounds, simulated times and values."""
@@ -33,6 +40,10 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
         record = parse_record(line, num_clients)
+        if record["event"] == "consensus":
+            for key, tag in CONSENSUS_TAGS.items():
+                if record[key] is not None:
+                    series[AVERAGE_MODEL][tag].extend((record["round"], record["time_s"], record[key]))
         for tag, time_s, value in _tagged_numbers(record):
             client, round_ = record["client"], record["round"]
             kind = "byzantine" if client in byzantine else "honest"

@@ -11,10 +11,14 @@ from typing import ParamSpec, TypeVar
 from rdpfl_sim.components.options import client_ids, round_down
 from rdpfl_sim.components.schema import Component, components_in
 from rdpfl_sim.errors import OptionError, PluginError, Problem, ScenarioError, errors_at
+from rdpfl_sim.methods.base import Method
 from rdpfl_sim.scenario.sections import (
     AdversarySection,
     ClientsSection,
+    EvaluationSection,
+    ModelTable,
     NetworkSection,
+    OutputSection,
     TimingSection,
     TrainingSection,
 )
@@ -134,6 +138,48 @@ def steps_or_epochs(training: TrainingSection) -> Iterator[Problem]:
         )
 
 
+def weights_are_the_start(model: ModelTable, training: TrainingSection) -> Iterator[Problem]:
+    """Reject `training.start` if a file has the initial weights."""
+    if model.weights is not None and training.start == "different":
+        yield Problem("training.start", "has no effect: model.weights has the initial weights", "different")
+
+
+def best_models_are_validated(output: OutputSection, evaluation: EvaluationSection) -> Iterator[Problem]:
+    """Require a validation split if the best models are saved."""
+    if output.models == "best" and evaluation.validation_fraction == 0:
+        message = "requires evaluation.validation_fraction above 0; without it, allowed: none, final"
+        yield Problem("output.models", message, output.models)
+
+
+def momentum_continues(training: TrainingSection, method: Component) -> Iterator[Problem]:
+    """Require momentum, and a method that does not start it at zero in every round, if it continues."""
+    if not training.momentum_over_rounds:
+        return
+    path, target = "training.momentum_over_rounds", type(method).target
+    if isinstance(target, type) and issubclass(target, Method) and target.momentum is not None:
+        message = f"the momentum of {method.name!r} starts at zero in every round (method.{target.momentum})"
+        yield Problem(path, message, True)
+    elif training.momentum == 0:
+        yield Problem(path, "has no effect without training.momentum", True)
+
+
+def theory_covers_training(training: TrainingSection, evaluation: EvaluationSection) -> Iterator[Problem]:
+    """Require plain SGD with a constant learning rate, which the paper's bound assumes."""
+    if not evaluation.theory:
+        return
+    schedule = training.schedule
+    if schedule.name != "constant" or getattr(schedule, "warmup", 0) > 0:
+        message = "evaluation.theory requires a constant learning rate without warm-up"
+        yield Problem("training.schedule", message, schedule.name)
+    if training.momentum > 0:
+        yield Problem(
+            "training.momentum", "evaluation.theory requires SGD without momentum", training.momentum
+        )
+    if training.clip_gradient is not None:
+        message = "evaluation.theory requires gradients that are not clipped"
+        yield Problem("training.clip_gradient", message, training.clip_gradient)
+
+
 def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]:
     """Require that an entry of network.links changes latency or loss."""
     for index, link in enumerate(network.links):
@@ -147,7 +193,11 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
     attacks_have_a_deadline,
     link_exceptions_have_an_effect,
     links_fit_into_memory,
+    momentum_continues,
     steps_or_epochs,
+    weights_are_the_start,
+    best_models_are_validated,
+    theory_covers_training,
 ]
 """All checks. A check runs if the sections named by its parameters are valid."""
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from operator import getitem
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
@@ -22,6 +22,7 @@ from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.schema import Component, Strict, components_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution import arithmetic
+from rdpfl_sim.execution.arithmetic import Arithmetic
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.plugin_checks import guard_and_try, plugins_in
 from rdpfl_sim.scenario.bundled import find_scenario
@@ -34,6 +35,7 @@ from rdpfl_sim.scenario.sections import (
     ClientsSection,
     EvaluationSection,
     ExecutionSection,
+    ModelTable,
     NetworkSection,
     OutputSection,
     TimingSection,
@@ -41,6 +43,8 @@ from rdpfl_sim.scenario.sections import (
     component_field,
 )
 from rdpfl_sim.toml import TomlTable, is_sweep, join_path, read_toml
+
+T = TypeVar("T")
 
 
 def _as_list(value: object) -> object:
@@ -68,7 +72,9 @@ class Scenario(Strict):
     partition: Annotated[Component, CHOICES["partition"]] = component_field(
         "partition", "distribution of the training data over clients"
     )
-    model: Annotated[Component, CHOICES["model"]] = component_field("model", "model that every client trains")
+    model: Annotated[ModelTable, CHOICES["model"]] = component_field(
+        "model", "model that every client trains"
+    )
     training: TrainingSection = TrainingSection()
     method: Annotated[Component, CHOICES["method"]] = component_field(
         "method", "what clients send, and how they use what they receive"
@@ -102,7 +108,7 @@ class Scenario(Strict):
             problems = [_with_path(problem, dict(raw)) for problem in validation_problems(raw, error)]
             valid = dict(_valid_parts(cls, raw))
         for name, part in list(valid.items()):
-            broken = list(_plugin_problems(raw, name, part, valid.get("execution")))
+            broken = list(_plugin_problems(raw, name, part, valid.get("execution"), valid.get("training")))
             problems += broken
             if broken:
                 del valid[name]  # checks must not call broken plug-ins
@@ -183,6 +189,11 @@ class Scenario(Strict):
         return dumped
 
     @property
+    def arithmetic(self) -> Arithmetic:
+        """The arithmetic on a CPU; bfloat16 implies native arithmetic."""
+        return _arithmetic(self.execution.arithmetic, self.training.precision)
+
+    @property
     def hash(self) -> str:
         """A hash of all options, defaults included; notes do not change it.
 
@@ -206,8 +217,15 @@ def read_run(path: Path) -> TomlTable:
 
 def arithmetic_of(folder: Path) -> object:
     """Return the arithmetic of a run folder; for an invalid scenario, any value."""
-    execution = read_run(folder / "scenario.toml")["execution"]
-    return execution.get("arithmetic") if isinstance(execution, dict) else None
+    raw = read_run(folder / "scenario.toml")
+    execution, training = raw["execution"], raw.get("training", {})
+    if not isinstance(execution, dict) or not isinstance(training, dict):
+        return None
+    return _arithmetic(execution.get("arithmetic"), training.get("precision"))
+
+
+def _arithmetic(given: T, precision: object) -> T | Literal["native"]:
+    return "native" if precision == "bfloat16" else given
 
 
 def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
@@ -240,12 +258,13 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, object]) -> Iterator[tup
 
 
 def _plugin_problems(
-    raw: Mapping[str, object], name: str, part: object, execution: object
+    raw: Mapping[str, object], name: str, part: object, execution: object, training: object
 ) -> Iterator[Problem]:
     for location, plugin in plugins_in(part, (name,)):
-        if isinstance(execution, ExecutionSection):
+        if isinstance(execution, ExecutionSection) and isinstance(training, TrainingSection):
             with suppress(ScenarioError):  # building the experiment reports it
-                arithmetic.use(execution.arithmetic)  # the check computes, which fixes the arithmetic
+                # The check computes, which fixes the arithmetic.
+                arithmetic.use(_arithmetic(execution.arithmetic, training.precision))
         flaw = guard_and_try(plugin)
         if flaw is not None:
             yield Problem(_toml_path(raw, location), flaw)
@@ -255,14 +274,10 @@ def make_paths_absolute(raw: TomlTable, folder: Path) -> None:
     """Make file names absolute, because the copy of the scenario in a run folder must remain valid."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
-    for table in (
-        raw.get("topology"),
-        raw.get("data"),
-        *faults,
-        *(fault.get("topology") for fault in faults),
-    ):
-        if isinstance(table, dict) and isinstance(table.get("path"), str):
-            table["path"] = str(resolve_path(folder, table["path"]))
+    tables = [raw.get("topology"), raw.get("data"), *faults, *(fault.get("topology") for fault in faults)]
+    for table, key in (*((table, "path") for table in tables), (raw.get("model"), "weights")):
+        if isinstance(table, dict) and isinstance(table.get(key), str):
+            table[key] = str(resolve_path(folder, table[key]))
 
 
 def resolve_path(folder: Path, path: str) -> Path:

@@ -15,8 +15,9 @@ from rdpfl_sim.execution.auto import EXECUTORS
 from rdpfl_sim.execution.auto import REMOVED as REMOVED_EXECUTORS
 from rdpfl_sim.execution.devices import MAX_WORKERS, DeviceName
 from rdpfl_sim.learning.datasets.dataset import DATASETS
-from rdpfl_sim.learning.models import MODELS
+from rdpfl_sim.learning.models import MODELS, Precision
 from rdpfl_sim.learning.partition import PARTITIONS
+from rdpfl_sim.learning.training import LEARNING_RATE_SCHEDULES
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.records.metrics import Moments
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
@@ -33,13 +34,25 @@ from rdpfl_sim.world.network.transport import TRANSPORTS
 from rdpfl_sim.world.staleness import STALENESS
 from rdpfl_sim.world.waiting import WAITS
 
+
+class ModelTable(Component):
+    """The keys of every model."""
+
+    weights: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="safetensors file with the initial weights: one model for all clients, or the saved "
+        "models of a run with as many clients",
+    )
+
+
 CHOICES = {
     choice.kind: choice
     for choice in (
         OneOf(TOPOLOGIES, "ring"),
         OneOf(DATASETS, "digits"),
         OneOf(PARTITIONS, "dirichlet"),
-        OneOf(MODELS, "mlp"),
+        OneOf(MODELS, "mlp", base=ModelTable),
+        OneOf(LEARNING_RATE_SCHEDULES, "constant"),
         OneOf(METHODS, "rdpfl"),
         OneOf(ATTACKS, "none"),
         OneOf(TIMING_ATTACKS, "none"),
@@ -91,10 +104,23 @@ class TrainingSection(Strict):
         default=64, description="batch size, in samples"
     )
     learning_rate: Positive = Field(default=0.01, description="learning rate, eta in the paper")
-    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
-        default=0.0, description="momentum, which starts at zero in every round"
+    schedule: Annotated[Component, CHOICES["learning_rate_schedule"]] = component_field(
+        "learning_rate_schedule", "factor of the learning rate in round t + 1 of a client"
+    )
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(default=0.0, description="momentum")
+    momentum_over_rounds: bool = Field(
+        default=False, description="whether momentum continues in the next round; otherwise it starts at zero"
     )
     weight_decay: NonNegative = Field(default=0.0, description="weight decay, a factor of w in the gradient")
+    clip_gradient: Positive | None = Field(
+        default=None,
+        description="largest norm of the gradient of a batch, before weight decay; default: no limit",
+    )
+    precision: Precision = Field(
+        default="float32",
+        description="number format of products and convolutions in training; weights, messages, aggregation "
+        "and losses are always float32; bfloat16 implies native arithmetic",
+    )
     start: Literal["same", "different"] = Field(
         default="same", description="whether all clients start with the same model"
     )
@@ -232,6 +258,16 @@ class EvaluationSection(Strict):
     global_samples: Count | None = Field(
         default=1000, description="maximum number of global test samples, the same for all clients"
     )
+    validation_fraction: Probability = Field(
+        default=0.0,
+        description="fraction of the training examples of every client that is held out for validation, "
+        "rounded up; K counts the others",
+    )
+    consensus: bool = Field(
+        default=False,
+        description="also evaluate the average model of the honest clients on the global test set, and their "
+        "mean distance from it",
+    )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
     )
@@ -244,6 +280,11 @@ class OutputSection(Strict):
     events: bool = Field(default=True, description="write events.jsonl")
     message_events: Fraction = Field(default=1.0, description="fraction of messages whose events are written")
     figures: bool = Field(default=True, description="draw curves.png and topology.png")
+    models: Literal["none", "final", "best"] = Field(
+        default="none",
+        description="write the models of all clients to models.safetensors: those at the end of the run, or "
+        "each client's best by validation accuracy (the earliest of equals)",
+    )
     telemetry: bool = Field(
         default=True, description="record the distance and the weight of every message used"
     )

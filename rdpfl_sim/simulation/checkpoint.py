@@ -134,6 +134,8 @@ def stateful_components(simulation: Simulation) -> JsonObject:
         "transport": network.reliable,
         "bandwidth": network.bandwidth,
         "theory": simulation.evaluations.theory,
+        "consensus": simulation.evaluations.consensus,
+        "best": simulation.evaluations.best,
     }
     return {
         "simulation": simulation,

@@ -1,7 +1,7 @@
 """Checkpoint files, each written completely or not at all and named after the hash of its content.
 
-A checkpoint is a safetensors file (github.com/huggingface/safetensors, "Format"): a length, a header in JSON,
-then raw numbers. The tensor `state` contains JSON text; the others are numbered. Reading a file runs no code.
+A checkpoint is a safetensors file. The tensor `state` contains JSON text; the others are numbered. Reading a
+file runs no code.
 
 Two libraries were tested with 6,000 tensors of 1,000 small clients. `torch.load(weights_only=True)` uses an
 unpickler that could be exploited to run code before torch 2.6 (CVE-2025-32434) and before 2.10
@@ -43,23 +43,11 @@ from rdpfl_sim.files import (
     open_inside,
     sync_folder,
 )
+from rdpfl_sim.simulation.safetensors import DTYPES, header, numbers
 
 NUM_KEPT = 2
 FILE_NAME = re.compile(r"[0-9]{6,12}-[0-9a-f]{32}\.safetensors")
 """The number of the checkpoint and the hash of its content."""
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 log = logging.getLogger(__name__)
 
@@ -129,34 +117,22 @@ def _number(path: Path) -> int:
 def packed(state: JsonObject, tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
     """Yield the content of a checkpoint in blocks."""
     text = json.dumps(state, separators=(",", ":")).encode()
-    header = {"state": {"dtype": "U8", "shape": [len(text)], "data_offsets": [0, len(text)]}}
-    end = len(text)
-    for number, tensor in enumerate(tensors):
-        begin, end = end, end + tensor.nbytes
-        header[str(number)] = {
-            "dtype": NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    head = json.dumps(header, separators=(",", ":")).encode()
-    yield len(head).to_bytes(8, "little")
-    yield head
+    numbered = ((str(number), tensor.dtype, tensor.shape) for number, tensor in enumerate(tensors))
+    yield header([("state", torch.uint8, [len(text)]), *numbered])
     yield text
-    for tensor in tensors:
-        flat = tensor.detach().cpu().reshape(-1).contiguous()
-        yield flat.view(torch.uint8).numpy().data
+    yield from map(numbers, tensors)
 
 
 def unpacked(content: bytearray, device: torch.device | str) -> tuple[JsonObject, list[Tensor]]:
     """Return state and tensors from the content of a checkpoint, or raise `CodecError`."""
     with decoding():
         start = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:start])
-        begin, end = header.pop("state")["data_offsets"]
+        entries = json.loads(content[8:start])
+        begin, end = entries.pop("state")["data_offsets"]
         state = json.loads(content[start + begin : start + end])
         if not isinstance(state, dict):
             raise CodecError("its state is not a table")
-        return state, [_tensor(content, start, header[str(k)]).to(device) for k in range(len(header))]
+        return state, [_tensor(content, start, entries[str(k)]).to(device) for k in range(len(entries))]
 
 
 def _tensor(content: bytearray, start: int, entry: JsonObject) -> Tensor:

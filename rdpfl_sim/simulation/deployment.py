@@ -100,7 +100,16 @@ class Deployment:
             yield from target.unused_options(given, method.model_dump())
             if target.momentum is not None and _is_given(scenario.training, "momentum"):
                 yield f"training.momentum has no effect: method.{target.momentum} replaces it"
+        yield from self._schedule_without_effect()
         yield from self._attacks_without_effect()
+
+    def _schedule_without_effect(self) -> Iterator[str]:
+        schedule, rounds = self.scenario.training.schedule, self.scenario.rounds
+        warmup = getattr(schedule, "warmup", 0)
+        if warmup > rounds:
+            yield f"training.schedule.warmup = {warmup} never ends: rounds = {rounds}"
+        elif schedule.name != "constant" and {schedule.bind()(t, rounds) for t in (0, rounds - 1)} == {1.0}:
+            yield f"training.schedule = {schedule.name!r} has no effect: rounds = {rounds}"
 
     def _attacks_without_effect(self) -> Iterator[str]:
         scenario = self.scenario

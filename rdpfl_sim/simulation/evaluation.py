@@ -14,8 +14,10 @@ from torch import Tensor
 
 from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
 from rdpfl_sim.records.metrics import MetricsRow, selected_moments
-from rdpfl_sim.records.record_types import TrainedScores, UpdatedScores
+from rdpfl_sim.records.record_types import TrainedScores, UpdatedScores, ValidationScores
+from rdpfl_sim.simulation.consensus import ConsensusMonitor
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client, TrainedModel
@@ -75,6 +77,8 @@ class Evaluations:
         self.recorder = recorder
         self.write = write
         self.theory = TheoryMonitor(experiment) if self.section.theory else None
+        self.consensus = ConsensusMonitor(experiment) if self.section.consensus else None
+        self.best = BestModels() if experiment.scenario.output.models == "best" else None
         self.candidates: list[Candidate] = []
         self.latest: dict[int, MetricsRow] = {}
         self._honest_sum = 0.0
@@ -110,6 +114,12 @@ class Evaluations:
         results = self.executor.evaluate(jobs)
         for candidate, of_moments in zip(candidates, indices, strict=True):
             self._report(candidate, [results[index] for index in of_moments])
+        self._report_consensus(is_last=False)
+
+    def end(self, clients: Iterable[Client]) -> None:
+        """Make the evaluations that are due at the end of the run."""
+        self.evaluate_changed(clients)
+        self._report_consensus(is_last=True)
 
     def _add(self, client: Client, is_last: bool) -> None:
         """Add a client's models to the pending evaluations, with the client's last finished round."""
@@ -137,21 +147,41 @@ class Evaluations:
         candidate.client.report_update()
         client, recorder = candidate.client.id, self.recorder
         scores = dict(NOT_EVALUATED)
+        if self.section.validation_fraction > 0:
+            scores |= dict.fromkeys(ValidationScores.__annotations__)
         for moment, result in zip(self.moments, results, strict=True):
             scores[f"{moment}_time_s"], _ = candidate.model(moment)
-            scores |= {f"{moment}_{name}": value for name, value in _scores(result).items()}
+            scores |= {f"{moment}_{name}": value for name, value in scores_of(result).items()}
         recorder.event("evaluated", client=client, round=candidate.round, **scores)
         if self.theory is not None and candidate.is_updated_new and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
+        _, w = candidate.model(self.headline)
+        if self.consensus is not None and client not in self.byzantine:
+            self.consensus.observe(client, candidate.round, w)
+        if self.best is not None:
+            accuracy = scores[f"{self.headline}_validation_accuracy"]
+            assert accuracy is not None, "the best models are chosen by validation accuracy"
+            self.best.observe(client, accuracy, w)
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
         self.add(client, candidate.round, {**scores, **details})
+
+    def _report_consensus(self, is_last: bool) -> None:
+        """Record the average model of the honest clients, if it is due."""
+        if self.consensus is not None and self.consensus.is_due(is_last):
+            self.recorder.event("consensus", **self.consensus.evaluate())
 
     def add(self, client: int, round_: int, scores: Mapping[str, Any]) -> None:
         """Write the row of an evaluation, and update the honest clients' mean accuracy."""
         if client not in self.byzantine:
             self._honest_sum += self._accuracy(scores) - self._accuracy(self.latest.get(client, {}))
-        row = {"client": client, "byzantine": int(client in self.byzantine), "round": round_, **scores}
+        row = {
+            "client": client,
+            "byzantine": int(client in self.byzantine),
+            "round": round_,
+            **dict.fromkeys(ValidationScores.__annotations__),
+            **scores,
+        }
         self.latest[client] = cast("MetricsRow", row)
         self.write(self.latest[client])
 
@@ -164,12 +194,13 @@ class Evaluations:
         return float(scores.get(f"{self.headline}_personal_accuracy", 0.0))
 
 
-def _scores(result: EvalResult) -> dict[str, float | None]:
-    """Return the scores of one model."""
-    on_global = result.on_global
+def scores_of(result: EvalResult) -> dict[str, float | None]:
+    """Return the scores of one model by column; without a validation split, there are no such columns."""
+    evaluations = {"personal": result.personal, "global": result.on_global}
+    if result.validation is not None:
+        evaluations["validation"] = result.validation
     return {
-        "personal_accuracy": result.personal.accuracy,
-        "personal_loss": result.personal.loss,
-        "global_accuracy": None if on_global is None else on_global.accuracy,
-        "global_loss": None if on_global is None else on_global.loss,
+        f"{test}_{name}": None if found is None else getattr(found, name)
+        for test, found in evaluations.items()
+        for name in ("accuracy", "loss")
     }

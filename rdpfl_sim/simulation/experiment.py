@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +18,15 @@ from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, TrainingConfig, TrainingData
 from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.models import FlatModel, seeded
-from rdpfl_sim.learning.partition import Indices, split_test
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.partition import Indices, split_test, split_validation
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
 from rdpfl_sim.plugin_checks import rehearse
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, collect_problems
+from rdpfl_sim.simulation.models import Architecture, check_size, read_weights
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS, patience_s
 from rdpfl_sim.world.compute_time import ComputeTimes
@@ -34,7 +36,19 @@ SMALL_TEST = 5
 
 NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic = 'native' confirms this"
 
+SLOW_BFLOAT16 = (
+    "this processor has no bfloat16 arithmetic, so training in bfloat16 is many times slower than in float32"
+)
+
 COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
+
+
+class Split(NamedTuple):
+    """The examples of every client: all of them, those for training, and those for validation, if any."""
+
+    shards: list[Indices]
+    training: list[Indices]
+    validation: list[Indices]
 
 
 class Experiment:
@@ -49,33 +63,40 @@ class Experiment:
         problems: list[Problem] = []
         execution = scenario.execution
         with collect_problems(problems):
-            arithmetic.use(execution.arithmetic)
+            arithmetic.use(scenario.arithmetic)
         with collect_problems(problems), errors_at("execution", execution):
             devices.check(execution.device, EXECUTORS.facts(execution.executor.name))
         with collect_problems(problems):
             self.deployment = Deployment(scenario)
-        module: nn.Module | None = None
+        model: FlatModel | None = None
         with collect_problems(problems):
             data = load_data(scenario)
-            with collect_problems(problems), errors_at("partition", scenario.partition):
-                shards = self._shards(data)
-            # Layers draw initial weights, which `FlatModel.initial` replaces.
-            with collect_problems(problems), errors_at("model", scenario.model), seeded(0):
-                module = scenario.model.bind()(data.shape, data.num_classes)
+            with collect_problems(problems):
+                with errors_at("partition", scenario.partition):
+                    shards = self._shards(data)
+                with errors_at("evaluation", scenario.evaluation):
+                    parts = self._held_out(shards)
+            with collect_problems(problems), errors_at("model", scenario.model):
+                self.architecture = tested_architecture(scenario, data)
+                model = self.architecture.flat()
         with collect_problems(problems), errors_at("method", scenario.method):
-            layers = () if module is None else layers_of(module)
-            run = RunInfo(scenario.training.learning_rate, scenario.rounds, layers)
+            run = RunInfo(scenario.rounds, () if model is None else layers_of(model.module))
             self.method: Method = scenario.method.bind()(run)
         if problems:
             raise ScenarioError(problems)
-        assert module is not None
+        assert model is not None
         with errors_at("model", scenario.model):  # every client has its own model
-            check_memory("", 4 * size_of(module) * scenario.clients.count)
+            num_models = 2 if scenario.output.models == "best" else 1
+            check_memory("", 4 * model.num_parameters * scenario.clients.count * num_models)
         self.device = devices.choose(
-            execution.device, size_of(module), EXECUTORS.facts(execution.executor.name)
+            execution.device, model.num_parameters, EXECUTORS.facts(execution.executor.name)
         )
         devices.prepare(self.device)
-        self._build_learning(data, shards, FlatModel(module, self.device))
+        model = model if self.device == devices.CPU else model.on(self.device)
+        self._build_learning(data, Split(shards, *parts), model)
+        if scenario.output.models != "none":
+            with errors_at("output", scenario.output):
+                check_size(self.model, scenario.clients.count)
         with errors_at("timing.compute", scenario.timing.compute):
             self.compute_times = self._compute_times()
         plugin = type(scenario.method).plugin
@@ -88,7 +109,9 @@ class Experiment:
         """Properties of the scenario, its data and its compute times that may make the result misleading."""
         found = [*self.deployment.warnings, *self._coarse_tests()]
         if self.scenario.execution.arithmetic != self.arithmetic:
-            found.append(NOT_PORTABLE.format(arithmetic.why_native(self._kind_of_device)))
+            found.append(NOT_PORTABLE.format(self._why_native))
+        if self._kind_of_device == "cpu" and self.settings.precision == "bfloat16":
+            found += [] if arithmetic.has_bfloat16() else [SLOW_BFLOAT16]
         if self.executor_warning is not None:
             found.append(self.executor_warning)
         of_faults = self.deployment.fault_warnings(training_s=min(self.compute_times.base_s))
@@ -97,8 +120,12 @@ class Experiment:
     @property
     def arithmetic(self) -> arithmetic.Arithmetic:
         """The arithmetic of the run: portable results exist only on x86-64 processors."""
-        is_native = arithmetic.why_native(self._kind_of_device) is not None
-        return "native" if is_native else self.scenario.execution.arithmetic
+        return self.scenario.execution.arithmetic if self._why_native is None else "native"
+
+    @property
+    def _why_native(self) -> str | None:
+        """The reason why the results cannot be portable, or None."""
+        return arithmetic.why_native(self._kind_of_device, self.scenario.training.precision)
 
     @property
     def _kind_of_device(self) -> str:
@@ -140,10 +167,17 @@ class Experiment:
         )
         return shards
 
-    def _build_learning(self, data: Dataset, shards: list[Indices], model: FlatModel) -> None:
+    def _held_out(self, shards: list[Indices]) -> tuple[list[Indices], list[Indices]]:
+        """Return the training and the validation examples of every client."""
+        fraction = self.scenario.evaluation.validation_fraction
+        if fraction == 0:
+            return shards, []
+        return split_validation(shards, fraction, partial(self.streams.generator, "validation"))
+
+    def _build_learning(self, data: Dataset, split: Split, model: FlatModel) -> None:
         personal = split_test(
             data.y_train.numpy(),
-            shards,
+            split.shards,
             data.y_test.numpy(),
             data.num_classes,
             self.streams.generator("test split"),
@@ -152,12 +186,19 @@ class Experiment:
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
         self.model = model
+        weights, num_clients = self.scenario.model.weights, self.scenario.clients.count
+        self.weights = None if weights is None else read_weights(weights, model, num_clients)
         self.train_shards = [
-            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in shards
+            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in split.training
         ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
-        self.settings = settings = TrainingConfig(**self.scenario.training.model_dump(exclude={"start"}))
+        training = self.scenario.training
+        self.settings = settings = TrainingConfig(
+            **training.model_dump(exclude={"start", "schedule"}),
+            schedule=training.schedule.bind(),
+            rounds=self.scenario.rounds,
+        )
         flipped = data.num_classes - 1 - y_train
         poisoned = {
             client: replace(self.train_shards[client], y=flipped) for client in self.deployment.byzantine
@@ -172,6 +213,9 @@ class Experiment:
             settings,
             self.streams,
             device if gpu else "cpu",
+            validation=[
+                Shard(x_train, y_train, torch.from_numpy(s).to(self.device)) for s in split.validation
+            ],
         )
         self.computation = RoundComputation(
             model, self.training_data, self.method, self.scenario.output.telemetry
@@ -201,6 +245,8 @@ class Experiment:
 
     def initial_model(self, client: int) -> Tensor:
         """Return the initial model of a client."""
+        if self.weights is not None:
+            return self.weights[client % len(self.weights)]
         index = () if self.scenario.training.start == "same" else (client,)
         return self.model.initial(self.streams.key("start", *index))
 
@@ -211,14 +257,14 @@ class Experiment:
 
     def initial_state(self, client: int) -> State:
         """Return the method's state for a client at its start or fresh restart."""
-        is_shared = self.scenario.training.start == "same"
+        is_shared = self.scenario.training.start == "same" and len(self.weights or [None]) == 1
         w = self._shared_row if is_shared else self.initial_model(client).unsqueeze(0)
         return self.method.init(w, [self._view(client, 0)])
 
     def message_form(self) -> Form:
         """Return the form of all messages, which is the form of client 0's payload."""
         state = self.initial_state(0)
-        trained = Trained(state.w, num_steps=(1,), losses=(0.0,))
+        trained = Trained(state.w, num_steps=(1,), losses=(0.0,), learning_rates=(1.0,))
         _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])
         return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0]).form
 
@@ -235,9 +281,11 @@ def layers_of(module: nn.Module) -> list[Layer]:
     return layers
 
 
-def size_of(module: nn.Module) -> int:
-    """Return the number of parameters of a model."""
-    return sum(p.numel() for p in module.parameters())
+def tested_architecture(scenario: Scenario, data: Dataset) -> Architecture:
+    """Return the architecture of the models; a plug-in is tested here, and not for every initial model."""
+    if type(scenario.model).plugin is not None:
+        scenario.model.bind()(data.shape, data.num_classes)
+    return Architecture.of(scenario, data.shape, data.num_classes)
 
 
 def wants_gpu(scenario: Scenario) -> bool:
@@ -251,7 +299,7 @@ def wants_gpu(scenario: Scenario) -> bool:
     if device == "auto":
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
-            num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
+            num_parameters = tested_architecture(scenario, data).flat().num_parameters
     return not executor.is_remote and devices.uses_gpu(device, num_parameters, executor)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from io import TextIOWrapper
@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import tomli_w
 
 from rdpfl_sim.files import (
+    Buffer,
     JsonObject,
     encode_json,
     make_new_folder,
@@ -30,7 +31,16 @@ from rdpfl_sim.files import (
     remove_partial,
     write_atomically,
 )
-from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY, TRACEBACK
+from rdpfl_sim.records.files import (
+    EVENTS,
+    METRICS_FILE,
+    MODELS_FILE,
+    PROVENANCE,
+    SCENARIO,
+    SUMMARY,
+    TOPOLOGY,
+    TRACEBACK,
+)
 from rdpfl_sim.records.metrics import METRICS, MetricsRow
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import SCHEMA
@@ -49,7 +59,7 @@ class RunFolder:
         self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _lock(path)
-        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY, TRACEBACK):
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, MODELS_FILE, SUMMARY, TRACEBACK):
             remove_partial(path / name)
         self._flushed_at_s = monotonic()
 
@@ -76,6 +86,10 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file."""
         write_atomically(self.path / name, encode_json(value))
+
+    def write_models(self, blocks: Iterable[Buffer]) -> None:
+        """Write the saved models."""
+        write_atomically(self.path / MODELS_FILE, blocks)
 
     def write_metrics(self, row: MetricsRow) -> None:
         """Append one evaluation of one client to metrics.csv."""

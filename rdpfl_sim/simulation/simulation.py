@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from simpy.core import EmptySchedule
-from torch import Tensor
 
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
@@ -28,6 +27,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.models import Models, blocks_of, headline_model, saved_models
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -52,11 +52,14 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run: its summary, all evaluations, the final models and the run folder, if any."""
+    """The result of a run: its summary, all evaluations, the models and the run folder, if any.
+
+    `models[3]` is the model of client 3 at the end of the run or, with `output.models = "best"`, its best.
+    """
 
     summary: JsonObject
     rows: list[MetricsRow]
-    models: list[Tensor]
+    models: Models
     folder: Path | None
 
     @property
@@ -190,16 +193,19 @@ class Simulation:
         if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
-            self.evaluations.evaluate_changed(self.clients)
+            self.evaluations.end(self.clients)
         self._show_progress()
         self._record_end()
-        summary = summarise(self)
+        summary, experiment = summarise(self), self.experiment
+        vectors = saved_models(self.clients, self.evaluations.best, self.evaluations.headline)
         if self.files is not None:
             self.files.sync()
+            if self.scenario.output.models != "none" and self.status is not RunStatus.INTERRUPTED:
+                self.files.write_models(blocks_of(experiment.architecture, experiment.model, vectors))
             self.files.write_json(SUMMARY, summary)
         if self.checkpoint_writer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpoint_writer.clear()
-        models = [client.state.learning.w[0].cpu() for client in self.clients]
+        models = Models(experiment.architecture, experiment.model, vectors)
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _run_events(self) -> None:
@@ -311,7 +317,7 @@ class Simulation:
 
     def _record_end(self) -> None:
         for client in self.clients:
-            self.recorder.model(client.id, client.state.learning.w[0])
+            self.recorder.model(client.id, headline_model(client, self.evaluations.headline))
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
 
     def evaluated_rows(self) -> Iterable[MetricsRow]:

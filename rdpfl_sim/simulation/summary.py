@@ -44,7 +44,7 @@ def summarise(simulation: Simulation) -> JsonObject:
         simulation.experiment.deployment,
     )
     evaluations, telemetry = simulation.evaluations, simulation.telemetry.summary()
-    latest, theory = evaluations.latest, evaluations.theory
+    latest, theory, consensus = evaluations.latest, evaluations.theory, evaluations.consensus
     headline, *others = evaluations.moments
     times_s = metrics.times_to_accuracy(
         simulation.evaluated_rows(), evaluations.moments, evaluations.num_honest
@@ -71,6 +71,7 @@ def summarise(simulation: Simulation) -> JsonObject:
             "by_hops": metrics.with_accuracy(telemetry["by_hops"], latest.values(), headline),
         },
         **({} if theory is None else {"theory": theory.summary(dict(enumerate(num_rounds)))}),
+        **({} if consensus is None else {"consensus": consensus.latest}),
         "num_faults": simulation.world.num_changes,
         "simulated_s": simulation.kernel.now,
         "time_to_accuracy_s": times_s[headline],

@@ -130,8 +130,8 @@ class TheoryMonitor:
         }
 
     def _terms(self, client: int) -> BoundTerms | None:
-        num_steps = self.experiment.settings.num_steps(len(self.experiment.train_shards[client]))
-        return self.experiment.method.bound_terms(num_steps)
+        settings, shard = self.experiment.settings, self.experiment.train_shards[client]
+        return self.experiment.method.bound_terms(settings.learning_rate, settings.num_steps(len(shard)))
 
 
 def _inverse(x: float) -> float | None:

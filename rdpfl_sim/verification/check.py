@@ -56,6 +56,7 @@ INVARIANTS = {
     "estimates": (Needs.RECORDS, "A finished round has at most one estimate, before its model is needed."),
     "lemma 3": (Needs.RECORDS, "Every round has a norm of d, which is at most G_d."),
     "evaluations": (Needs.RECORDS, "Clients are evaluated when due; metrics.csv agrees with the records."),
+    "models": (Needs.NOTHING, "Saved models fit the scenario's model; final ones have the recorded hashes."),
     "replay": (Needs.NOTHING, "Repeating the scenario gives the same files."),
 }
 """What each check requires, and its invariant, in the order of the table. The last is made by a replay."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from rdpfl_sim.files import JsonObject, encode_json, lines_inside, read_json
-from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.files import JsonObject, encode_json, lines_inside, open_inside, read_json
+from rdpfl_sim.records.files import EVENTS, METRICS_FILE, MODELS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario, read_run, reject_network_access
@@ -20,6 +21,8 @@ from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.verification.check import Check, difference
+
+CHUNK = 1 << 20
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """Records at the end of an interrupted run, which are absent at that point of an uninterrupted run."""
@@ -81,6 +84,8 @@ def compare(folder: Path, again: Path) -> Check:
     is_complete = RunReader(folder).read_status().is_complete
     for name in (EVENTS, METRICS_FILE):
         _compare_lines(check, folder / name, again / name, is_complete)
+    if is_complete:
+        _compare_models(check, folder / MODELS_FILE, again / MODELS_FILE)
     for name, read in READERS.items():
         if name == SUMMARY and not is_complete:
             continue
@@ -93,6 +98,18 @@ def compare(folder: Path, again: Path) -> Check:
             what = difference(one, other, exact=True) or "its keys have another order"
             check.violated(None, f"{name}: {what}")
     return check
+
+
+def _compare_models(check: Check, before: Path, again: Path) -> None:
+    """Compare the saved models byte by byte, if there are any."""
+    if before.exists() != again.exists():
+        check.violated(None, f"{before.name} is {'unexpected' if before.exists() else 'missing'}")
+    elif before.exists():
+        check.num_items += 1
+        with open_inside(before) as one, open_inside(again) as other:
+            pairs = zip_longest(*(iter(partial(file.read, CHUNK), b"") for file in (one, other)))
+            if any(left != right for left, right in pairs):
+                check.violated(None, f"{before.name} differs")
 
 
 def _masked(content: Any, name: str) -> Any:

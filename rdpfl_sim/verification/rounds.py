@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rdpfl_sim.records.metrics import MetricsRow, selected_moments
 from rdpfl_sim.records.record_types import (
+    Consensus,
     EstimateRecord,
     Evaluated,
     MessageRecord,
@@ -18,6 +19,7 @@ from rdpfl_sim.records.record_types import (
     RunFinished,
     TrainingFinished,
     TrainingStarted,
+    ValidationScores,
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
@@ -240,6 +242,46 @@ class DueEvaluation(NamedTuple):
     trained_s: float
 
 
+class ConsensusRecords:
+    """The evaluations that determine when the average of the honest clients' models is due."""
+
+    def __init__(self, scenario: Scenario, byzantine: frozenset[int]) -> None:
+        self.is_used = scenario.evaluation.consensus
+        self.every, self.last_round = scenario.evaluation.every, scenario.rounds
+        self.rounds = {client: -1 for client in range(scenario.clients.count) if client not in byzantine}
+        """The round of the latest evaluation of every honest client, or -1."""
+        self.next_round: float = 0
+        self.due_s = inf
+        """The time at which the average became due, if it is."""
+        self.is_stale = False
+        """Whether an honest client has been evaluated since the last average."""
+
+    @property
+    def round(self) -> int:
+        """The smallest round of the latest evaluations."""
+        return min(self.rounds.values())
+
+    def add(self, record: Evaluated) -> None:
+        """Add the evaluation of a client."""
+        if self.is_used and record["client"] in self.rounds:
+            self.rounds[record["client"]], self.is_stale = record["round"], True
+            if self.round >= self.next_round:
+                self.due_s = min(self.due_s, record["time_s"])
+
+    def close(self) -> None:
+        """Continue after a record of the average: it is next due at a multiple of `every` or at the end."""
+        self.is_stale, self.due_s, following = False, inf, self.round - self.round % self.every + self.every
+        self.next_round = min(following, self.last_round) if self.round < self.last_round else inf
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Return whether time has advanced past an average that is due, once."""
+        is_overdue, self.due_s = self.due_s < now_s, inf if self.due_s < now_s else self.due_s
+        return is_overdue
+
+
+VALIDATION = ValidationScores.__annotations__.keys()
+
+
 class EvaluationChecks:
     """Compares each evaluation with its row of metrics.csv. Runs after the other checks of a record."""
 
@@ -249,11 +291,14 @@ class EvaluationChecks:
         rows: Iterable[MetricsRow],
         scenario: Scenario,
         clients: ClientChecks,
+        byzantine: frozenset[int],
         telemetry: DerivedTelemetry,
     ) -> None:
         self.evaluations = checks["evaluations"]
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
         self.moments = selected_moments(scenario.evaluation.moments)
+        self.has_validation = scenario.evaluation.validation_fraction > 0
+        self.averages = ConsensusRecords(scenario, byzantine)
         self.rows, self.clients, self.telemetry = iter(rows), clients, telemetry
         self.due: dict[tuple[int, int], DueEvaluation] = {}
         """The clients and rounds to be evaluated before simulated time advances."""
@@ -274,11 +319,16 @@ class EvaluationChecks:
         for moment, time_s in (("trained", trained_s), ("updated", updated_s)):
             self._check_moment(moment, time_s, record, line)
         state.untested = state.untested if due else set()
+        self.averages.add(record)
+        if record.keys() & VALIDATION != (VALIDATION if self.has_validation else set()):
+            found = sorted(record.keys() & VALIDATION)
+            self.evaluations.violated(line, f"the record has the validation scores {found}")
         row = next(self.rows, None)
         if row is None:
             self.evaluations.violated(line, "metrics.csv has no row for this evaluation")
             return
-        expected = {key: value for key, value in record.items() if key not in ("event", "time_s")}
+        expected = {**dict.fromkeys(VALIDATION), **record}
+        del expected["event"], expected["time_s"]
         wrong = difference(row, {**expected, **self.telemetry.of_evaluation(client)})
         if wrong is not None:
             self.evaluations.violated(line, f"metrics.csv: {wrong}")
@@ -295,6 +345,13 @@ class EvaluationChecks:
             self.evaluations.violated(
                 line, f"the {moment} model of client {client} is from {time_s} s, not {found} s"
             )
+
+    def consensus(self, record: Consensus, line: int) -> None:
+        """Check that the average of the models was due."""
+        self.evaluations.num_items += 1
+        if not self.averages.is_stale or record["round"] != self.averages.round:
+            self.evaluations.violated(line, "the average of the models was not due for this round")
+        self.averages.close()
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Add an evaluation after this round, if one is due; the last one is due at the end of the run."""
@@ -321,10 +378,14 @@ class EvaluationChecks:
         if RunStatus(record["status"]).is_complete and untested:
             client, moment = untested[0]
             self.evaluations.violated(line, f"the last {moment} model of client {client} was not evaluated")
+        if RunStatus(record["status"]).is_complete and self.averages.is_stale:
+            self.evaluations.violated(line, "the last average of the models was not evaluated")
         if next(self.rows, None) is not None:
             self.evaluations.violated(line, "metrics.csv has more rows than there are evaluations")
 
     def _check_due(self, line: int, now_s: float) -> None:
+        if self.averages.is_overdue(now_s):
+            self.evaluations.violated(line, "an average of the models was not evaluated when it was due")
         overdue = [which for which, due in self.due.items() if due.time_s < now_s]
         for client, round_ in overdue:
             self.evaluations.violated(line, f"client {client} was not evaluated after round {round_}")

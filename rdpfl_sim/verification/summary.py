@@ -16,10 +16,12 @@ from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.metrics import TARGETS, MetricsRow, selected_moments
 from rdpfl_sim.records.record_types import (
+    Consensus,
     MessageDelivered,
     MessageDropped,
     MessageStatsRecord,
     MessageUsed,
+    RecordHead,
     RoundFinished,
     RunFinished,
     RunStarted,
@@ -187,12 +189,18 @@ class SummaryChecks:
         self.counts = checks["counts"]
         self.numbers = checks["summary"]
         self.files, self.clients, self.telemetry = files, clients, telemetry
+        self.average: Consensus | None = None
+        """The last average of the honest clients' models."""
         self.first: RunStarted | None = None
         self.last: RunFinished | None = None
 
     def run_started(self, record: RunStarted, line: int) -> None:
         """Store the first record."""
         self.first = record
+
+    def consensus(self, record: Consensus, line: int) -> None:
+        """Store the last average of the models."""
+        self.average = record
 
     def run_finished(self, record: RunFinished, line: int) -> None:
         """Store the last record."""
@@ -266,7 +274,12 @@ class SummaryChecks:
             "num_faults": self.clients.timeline.num_records,
             "messages": {key: counts[key] for key in MESSAGE_COUNTS},
             "telemetry": self.telemetry.summary(),
+            **({} if self.average is None else {"consensus": _without_head(self.average)}),
         }
+
+
+def _without_head(record: Mapping[str, Any]) -> JsonObject:
+    return {key: value for key, value in record.items() if key not in RecordHead.__annotations__}
 
 
 def of_metrics(
@@ -279,10 +292,11 @@ def of_metrics(
         "honest": [row for client, row in latest.items() if client not in byzantine],
         "all": [*latest.values()],
     }
+    tests = metrics.tests_of(groups["all"])
     sections: dict[str, JsonObject] = {
         moment: {
             "accuracy": {
-                group: {test: _statistics(_accuracies(members, moment, test)) for test in metrics.TESTS}
+                group: {test: _statistics(_accuracies(members, moment, test)) for test in tests}
                 for group, members in groups.items()
             },
             "time_to_accuracy_s": _times_to_accuracy(rows, byzantine, num_honest, moment),

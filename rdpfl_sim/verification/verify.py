@@ -20,6 +20,7 @@ from rdpfl_sim.verification.check import INVARIANTS, Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import DigestCheck, FolderChecks, VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.models import ModelChecks
 from rdpfl_sim.verification.rounds import EvaluationChecks, RoundChecks
 from rdpfl_sim.verification.summary import DerivedTelemetry, SummaryChecks
 
@@ -45,7 +46,10 @@ class Verification:
         self.messages = MessageChecks(checks, scenario, self.clients, byzantine)
         self.telemetry = DerivedTelemetry(byzantine, scenario.output.message_events == 1)
         self.rounds = RoundChecks(checks, scenario, self.clients, self.messages, byzantine, self.telemetry)
-        self.evaluations = EvaluationChecks(checks, files.metrics, scenario, self.clients, self.telemetry)
+        self.evaluations = EvaluationChecks(
+            checks, files.metrics, scenario, self.clients, byzantine, self.telemetry
+        )
+        self.models = ModelChecks(checks, folder, files)
         self.summary = SummaryChecks(checks, files, self.clients, self.telemetry)
 
     def run(self, progress: Callable[[int], None]) -> list[Check]:
@@ -55,6 +59,7 @@ class Verification:
             self._read(progress)
         self.summary.compare(self.messages, has_records=available > Needs.NOTHING)
         self.digest.compare(self.files.summary)
+        self.models.compare(has_records=available > Needs.NOTHING)
         for check in self.checks.values():
             check.limit(available)
         return list(self.checks.values())
@@ -75,7 +80,7 @@ class Verification:
         # Rounds are checked against the state before the record changes it, evaluations after it.
         parts = (
             *(self.rounds, self.clients, self.messages, self.telemetry, self.evaluations),
-            *(self.folder, self.summary),
+            *(self.folder, self.models, self.summary),
         )
         handlers: dict[str, list[Callable[[Any, int], None]]] = {
             name: [getattr(part, name) for part in parts if callable(getattr(part, name, None))]

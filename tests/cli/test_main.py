@@ -113,6 +113,7 @@ def test_list_finds_components_by_name(capsys) -> None:
     assert "digits" not in output
     assert main(["list", "constant"]) == 0
     assert re.findall(r"^\w+$", capsys.readouterr().out, flags=re.MULTILINE) == [
+        "learning_rate_schedule",
         "attack",
         "latency",
         "compute",
@@ -264,7 +265,7 @@ def test_list_in_a_pipe_has_no_trailing_spaces(capsys: pytest.CaptureFixture[str
 def test_list_shows_names_and_list_all_shows_every_detail(capsys) -> None:
     assert main(["list"]) == 0
     names = capsys.readouterr().out
-    assert "wait             all, quorum, deadline, none\n" in names
+    assert f"{'wait':24}all, quorum, deadline, none\n" in names
     assert main(["list", "all"]) == 0
     everything = capsys.readouterr().out
     assert f"  deadline: {CHOICES['wait'].table('deadline').__doc__}\n" in everything

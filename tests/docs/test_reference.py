@@ -94,7 +94,7 @@ def test_reference_has_every_component_with_every_option() -> None:
 
 def test_every_column_of_a_run_is_described(tmp_path: Path) -> None:
     overrides = {
-        "evaluation": {"every": 1, "theory": True},
+        "evaluation": {"every": 1, "theory": True, "validation_fraction": 0.2, "consensus": True},
         "adversary": {"fraction": 0.3, "attack": "noise"},
     }
     result = simulate(small_scenario(rounds=2, **overrides), tmp_path)

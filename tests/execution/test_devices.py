@@ -100,7 +100,7 @@ def test_stacking_on_a_gpu_causes_a_warning() -> None:
 def test_models_are_returned_on_the_cpu() -> None:
     with SimulatedGpu():
         result = simulate(on("cuda"))
-        assert all(w.is_cpu for w in result.models)
+        assert all(w.is_cpu for w in result.models.vectors)
     assert (result.summary["wall"]["device"], result.summary["wall"]["trained_on"]) == ("cuda:0", NAME)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from random import Random
 from threading import Event, Thread
@@ -43,11 +44,25 @@ ATTACKED = {
         "staleness": "keep",
     },
 }
+CHANGING = {
+    **ATTACKED,
+    "model": {"name": "mlp", "hidden": [6]},
+    "training": {
+        "batch_size": 16,
+        "momentum": 0.5,
+        "momentum_over_rounds": True,
+        "clip_gradient": 0.5,
+        "schedule": {"name": "cosine", "warmup": 2},
+    },
+    "faults": [{"name": "crash", "clients": [1, 2], "at_s": 3.0, "recover_after_s": 1.5, "state": "fresh"}],
+}
+"""Settings with which clients of different rounds train differently."""
 IMAGES = {
     "data": {"name": "synthetic", "shape": [3, 8, 8], "num_classes": 3, "num_train": 200, "num_test": 40},
     "model": {"name": "cnn", "width": 4, "hidden": 8},
     "rounds": 2,
 }
+RESIDUAL = {**IMAGES, "model": {"name": "resnet", "width": 2}, "rounds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +83,8 @@ def on(executor: str | dict[str, Any], **changes: Any) -> Scenario:
 
 def close(one: Result, other: Result) -> bool:
     return all(
-        torch.allclose(v, w, rtol=1e-4, atol=1e-6) for v, w in zip(one.models, other.models, strict=True)
+        torch.allclose(v, w, rtol=1e-4, atol=1e-6)
+        for v, w in zip(one.models.vectors, other.models.vectors, strict=True)
     )
 
 
@@ -76,7 +92,9 @@ def close(one: Result, other: Result) -> bool:
 @pytest.mark.parametrize("executor", PARALLEL)
 @pytest.mark.usefixtures("cluster")
 def test_digest_is_that_of_an_inline_run(executor: str) -> None:
-    for changes in (ATTACKED, IMAGES):
+    evaluation = {"every": 2, "validation_fraction": 0.2, "consensus": True}
+    ditto = {**CHANGING, "method": "ditto"}
+    for changes in (ATTACKED, IMAGES, {"evaluation": evaluation}, ditto, RESIDUAL):
         expected = simulate(on("inline", **changes)).summary["digest"]
         parallel = {"name": executor, "workers": 2}
         assert simulate(on(parallel, **changes)).summary["digest"] == expected
@@ -91,12 +109,25 @@ def test_stacked_training_equals_inline_training_up_to_rounding(method: str) -> 
     assert simulate(on("stacked", **scenario)).summary["digest"] == other.summary["digest"]
 
 
+@pytest.mark.parametrize("method", ["rdpfl", "ditto", "dispfl"])
+def test_schedules_momentum_over_rounds_and_clipping_are_the_same_when_stacked(method: str) -> None:
+    scenario = {**CHANGING, "method": method}
+    one, other = simulate(on("inline", **scenario)), simulate(on("stacked", **scenario))
+    assert close(one, other)
+    for option in ("momentum_over_rounds", "clip_gradient", "schedule"):
+        without = {key: value for key, value in CHANGING["training"].items() if key != option}
+        assert not close(one, simulate(on("inline", **{**scenario, "training": without})))
+
+
 def test_convolutions_can_be_stacked() -> None:
     assert close(simulate(on("inline", **IMAGES)), simulate(on("stacked", **IMAGES)))
 
 
-def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces() -> None:
-    experiment = Experiment(on("stacked", **ATTACKED, model={"name": "mlp", "hidden": [5]}))
+@pytest.mark.parametrize(
+    "changes", [{**ATTACKED, "model": {"name": "mlp", "hidden": [5]}}, {**CHANGING, "method": "ditto"}]
+)
+def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces(changes: dict[str, Any]) -> None:
+    experiment = Experiment(on("stacked", **changes))
     assert isinstance(experiment.make_executor(), Stacked)
     expected = lived(experiment)
     for number in range(0, expected.num_events, 17):
@@ -105,11 +136,12 @@ def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces() -
 
 def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None:
     experiment = Experiment(on("inline"))
-    odd = FlatModel(nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
+    odd = FlatModel(lambda: nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
     executor = stacked(replace(experiment.computation, model=odd))
     assert isinstance(executor, Inline)
-    assert executor.warning is not None
-    assert "Softplus" in executor.warning
+    assert executor.warning == (
+        "clients are trained one at a time, because the model has a layer of type Softplus"
+    )
     state = experiment.method.init(odd.initial(0).unsqueeze(0), [])
     assert executor.submit(round_job(0, 1, state)).result.trained.num_steps[0] > 0
 
@@ -117,12 +149,26 @@ def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
     experiment = Experiment(on("inline"))
 
-    def chosen(module: nn.Module, workers: int) -> Executor:
-        return auto(replace(experiment.computation, model=FlatModel(module)), workers=workers)
+    def chosen(build: Callable[[], nn.Module], workers: int, **settings: Any) -> Executor:
+        data = experiment.training_data
+        data = replace(data, settings=replace(data.settings, **settings))
+        computation = replace(experiment.computation, model=FlatModel(build), training_data=data)
+        return auto(computation, workers=workers)
 
-    assert isinstance(chosen(mlp([8], 3), workers=1), Stacked)
-    assert isinstance(chosen(mlp([8], 3, hidden=[10_000]), workers=2), Threads)
-    assert isinstance(chosen(cnn([3, 8, 8], 3), workers=1), Inline)
+    assert isinstance(chosen(partial(mlp, [8], 3), workers=1), Stacked)
+    assert isinstance(chosen(partial(mlp, [8], 3, hidden=[10_000]), workers=2), Threads)
+    assert isinstance(chosen(partial(cnn, [3, 8, 8], 3), workers=1), Inline)
+    assert isinstance(chosen(lambda: nn.Sequential(nn.Linear(8, 3), nn.Dropout()), workers=1), Inline)
+    assert isinstance(chosen(partial(mlp, [8], 3), workers=1, precision="bfloat16"), Inline)
+
+
+def test_training_in_bfloat16_is_not_stacked() -> None:
+    experiment = Experiment(on("inline"))
+    data = experiment.training_data
+    data = replace(data, settings=replace(data.settings, precision="bfloat16"))
+    executor = stacked(replace(experiment.computation, training_data=data))
+    assert isinstance(executor, Inline)
+    assert executor.warning == ("clients are trained one at a time, because training.precision is 'bfloat16'")
 
 
 @pytest.mark.slow

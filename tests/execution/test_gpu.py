@@ -55,7 +55,7 @@ def on_both(executor: str = "inline", **changes: Any) -> tuple[Result, Result]:
 def assert_alike(on_cpu: Result, on_gpu: Result) -> None:
     """Assert that results are equal up to rounding: some operations differ on a GPU."""
     assert on_cpu.summary["messages"] == on_gpu.summary["messages"]
-    for v, w in zip(on_cpu.models, on_gpu.models, strict=True):
+    for v, w in zip(on_cpu.models.vectors, on_gpu.models.vectors, strict=True):
         assert torch.allclose(v, w, rtol=1e-3, atol=1e-5)
 
 
@@ -105,7 +105,7 @@ def test_resumed_run_on_a_gpu_has_the_same_digest(tmp_path: Path, executor: str)
         whole = simulate(scenario, tmp_path / "whole")
         folder = left(scenario, tmp_path / "left", 13, interrupt)
         resumed = resume(folder)
-        assert all(w.is_cpu for w in resumed.models)
+        assert all(w.is_cpu for w in resumed.models.vectors)
     assert resumed.summary["wall"]["trained_on"] == NAME
     assert resumed.summary["digest"] == whole.summary["digest"]
 

@@ -28,7 +28,7 @@ class Counting(Direct):
     """w <- w - (u + mean of the messages); records the clients of each batch of updates."""
 
     def __init__(self) -> None:
-        super().__init__(RunInfo(learning_rate=1.0, rounds=5), lambda_=1.0)
+        super().__init__(RunInfo(rounds=5), lambda_=1.0)
         self.batches: list[list[int]] = []
 
     def update(

@@ -40,7 +40,7 @@ LIMITS = {
     "local_epochs": (1, 1000),
     "local_steps": (1, 1000),
     "hidden": (1, 3),
-    "width": (1, 2),
+    "width": (2, 3),
     "copies": (1, 20),
     "max_attempts": (2, 6),
     "iterations": (1, 200),
@@ -239,7 +239,7 @@ EXCLUSIVE = (("local_steps", "local_epochs"), ("victims", "fraction"), ("sizes",
 ORDERED = (("low", "high"), ("low_s", "high_s"), ("from_s", "until_s"), ("from_round", "until_round"))
 """Pairs of options in which the first must not be above the second."""
 
-ONLY = {"data": ["synthetic"], "executor": ["inline"]}
+ONLY = {"data": ["synthetic"], "model": ["softmax", "mlp", "cnn", "resnet"], "executor": ["inline"]}
 """Kinds from which only these components are drawn, because others cost time, unless one is required."""
 
 
@@ -443,9 +443,11 @@ def random_scenario(
     for link in scenario.get("network", {}).get("links", []):
         if not {"latency", "loss"} & link.keys():
             link["loss"] = generator.component(CHOICES["loss"])
-    if scenario["model"]["name"] == "cnn":
+    if scenario["model"]["name"] in ("cnn", "resnet", "torchvision"):
         scenario["data"]["shape"] = [1, 4, 4]
     fit_model_to_method(generator, scenario)
+    fit_training_to_method(scenario)
+    fit_validation(generator, scenario)
     scenario["adversary"] = adversary_groups(generator)
     generator.edges = edges(generator, scenario["topology"], scenario.get("seed", 1))
     scenario["faults"] = faults(generator)
@@ -526,8 +528,30 @@ def fit_model_to_method(generator: ScenarioGenerator, scenario: Table) -> None:
         if model["name"] == "softmax" or model.get("hidden") == []:
             model.clear()
             model.update(name="mlp", hidden=[2])
-        num_layers = 5 if model["name"] == "cnn" else 1 + len(model.get("hidden", [64]))
+        deep = {"cnn": 5, "resnet": 8}
+        num_layers = deep.get(model["name"]) or 1 + len(model.get("hidden", [64]))
         method["head_layers"] = generator.pick(range(1, num_layers))
+
+
+def fit_validation(generator: ScenarioGenerator, scenario: Table) -> None:
+    """Leave every client an example for training; save the best models only with validation examples."""
+    evaluation, output = scenario.get("evaluation", {}), scenario.get("output", {})
+    if evaluation.get("validation_fraction"):
+        evaluation["validation_fraction"] = generator.random.uniform(0.01, 0.5)
+        scenario["partition"]["min_samples"] = 2
+    elif output.get("models") == "best":
+        output["models"] = "final"
+
+
+def fit_training_to_method(scenario: Table) -> None:
+    """Remove settings that need others, and bfloat16: it is native, and a process has one arithmetic."""
+    training = scenario.get("training", {})
+    training.pop("precision", None)
+    if not training.get("momentum") or scenario.get("method", {}).get("name") == "dfedavgm":
+        training.pop("momentum_over_rounds", None)
+    if scenario.get("evaluation", {}).get("theory"):
+        for option in ("schedule", "momentum", "momentum_over_rounds", "clip_gradient"):
+            training.pop(option, None)
 
 
 def odd_messages(generator: ScenarioGenerator, rounds: int) -> list[tuple[int, int, int, int]]:

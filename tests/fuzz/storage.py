@@ -257,7 +257,7 @@ def recorded(recording: Recording) -> Iterator[Recording]:
         for name in OPERATIONS:
             wrap(os, name, before=before_operation)
         wrap(os, "fsync", after=after_fsync)
-        wrap(Simulation, "_end", before=before_last_event)
+        wrap(Simulation, "end", before=before_last_event)
         wrap(Simulation, "finish", after=after_finish)
         wrap(CheckpointWriter, "save", after=after_save)
         wrap(RunFolder, "write_scenario", after=after_write_scenario)

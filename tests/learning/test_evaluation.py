@@ -20,7 +20,7 @@ EVERYTHING = torch.arange(5)
 
 
 def model() -> FlatModel:
-    return FlatModel(softmax([1], 2))
+    return FlatModel(lambda: softmax([1], 2))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 100])

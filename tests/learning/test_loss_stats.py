@@ -12,7 +12,7 @@ def test_statistics_are_those_of_the_loss_on_the_whole_shard() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(10, 3), torch.arange(10) % 2
     module = nn.Linear(3, 2)
-    model = FlatModel(module)
+    model = FlatModel(lambda: module)
     w = model.vector.clone()
     stats = loss_stats(model, w, Shard(x, y, torch.arange(10)), batch_size=4)
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 import pytest
 import torch
@@ -11,7 +12,16 @@ from torch import Tensor, nn
 
 from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.models import MODELS, FlatModel, cnn, mlp, softmax
+from rdpfl_sim.learning.models import (
+    MODELS,
+    FlatModel,
+    SeededDropout,
+    cnn,
+    mlp,
+    resnet,
+    softmax,
+    torchvision_model,
+)
 
 Build: TypeAlias = Callable[[list[int], int], nn.Module]
 
@@ -22,16 +32,16 @@ def gradient(p: nn.Parameter) -> Tensor:
 
 
 def test_softmax_is_one_linear_layer() -> None:
-    assert FlatModel(softmax([1, 8, 8], 10)).num_parameters == 64 * 10 + 10
+    assert FlatModel(lambda: softmax([1, 8, 8], 10)).num_parameters == 64 * 10 + 10
 
 
 def test_mlp_has_the_requested_hidden_layers() -> None:
-    shapes = FlatModel(mlp([6], 3, hidden=[5, 4])).shapes
+    shapes = FlatModel(lambda: mlp([6], 3, hidden=[5, 4])).shapes
     assert list(shapes.values()) == [(5, 6), (5,), (4, 5), (4,), (3, 4), (3,)]
 
 
 def test_cnn_for_cifar_has_122570_parameters() -> None:
-    assert FlatModel(cnn([3, 32, 32], 10)).num_parameters == 122_570
+    assert FlatModel(lambda: cnn([3, 32, 32], 10)).num_parameters == 122_570
 
 
 @pytest.mark.parametrize(
@@ -41,7 +51,7 @@ def test_cnn_for_cifar_has_122570_parameters() -> None:
 def test_cnn_halves_the_image_while_it_is_at_least_four_pixels_wide(
     shape: list[int], num_pixels: int
 ) -> None:
-    model = FlatModel(cnn(shape, 7, width=2, hidden=3))
+    model = FlatModel(lambda: cnn(shape, 7, width=2, hidden=3))
     assert (3, 4 * num_pixels) in model.shapes.values()
     assert model(torch.zeros(5, *shape)).shape == (5, 7)
 
@@ -57,7 +67,9 @@ def test_default_options_are_valid(name: str) -> None:
 
 
 def test_the_vector_contains_layers_in_order_and_convolutions_channels_last() -> None:
-    model = FlatModel(nn.Sequential(nn.Conv2d(2, 1, kernel_size=(1, 2)), nn.Flatten(), nn.Linear(1, 2)))
+    model = FlatModel(
+        lambda: nn.Sequential(nn.Conv2d(2, 1, kernel_size=(1, 2)), nn.Flatten(), nn.Linear(1, 2))
+    )
     model.load(torch.arange(9.0))
     weight, bias, linear, linear_bias = (p.tolist() for p in model.module.parameters())
     assert weight == [
@@ -68,7 +80,7 @@ def test_the_vector_contains_layers_in_order_and_convolutions_channels_last() ->
 
 
 def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:
-    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    model = FlatModel(lambda: cnn([3, 8, 8], 10, width=4))
     model.load(model.initial(0))
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.autograd.backward(model(x).sum())
@@ -80,7 +92,7 @@ def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:
 
 
 def test_convolutions_are_channels_last_without_conversion() -> None:
-    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    model = FlatModel(lambda: cnn([3, 8, 8], 10, width=4))
     for p in model.module.parameters():
         if p.dim() == 4:
             assert p.is_contiguous(memory_format=torch.channels_last)
@@ -97,26 +109,26 @@ def test_flattening_does_not_change_what_a_module_computes(build: Build, shape: 
     module = build(shape, 4)
     plain = deepcopy(module)
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(FlatModel(module)(x), plain(x))
+    torch.testing.assert_close(FlatModel(lambda: module)(x), plain(x))
 
 
 def test_initial_weights_are_those_of_torch() -> None:
-    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    model = FlatModel(lambda: cnn([3, 8, 8], 10, width=4))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        expected = FlatModel(cnn([3, 8, 8], 10, width=4)).vector
+        expected = model.flatten(cnn([3, 8, 8], 10, width=4))
     assert torch.equal(model.initial(5), expected)
 
 
 def test_initial_weights_depend_only_on_the_seed() -> None:
-    model, other = FlatModel(mlp([4], 3)), FlatModel(mlp([4], 3))
+    model, other = FlatModel(lambda: mlp([4], 3)), FlatModel(lambda: mlp([4], 3))
     other.load(torch.ones(other.num_parameters))
     assert torch.equal(model.initial(2**64 - 1), other.initial(2**64 - 1))
     assert not torch.equal(model.initial(1), model.initial(2))
 
 
 def test_drawing_initial_weights_changes_neither_the_model_nor_the_global_generator() -> None:
-    model = FlatModel(mlp([4], 3))
+    model = FlatModel(lambda: mlp([4], 3))
     before, state = model.vector.clone(), torch.get_rng_state()
     model.initial(1)
     assert torch.equal(torch.get_rng_state(), state)
@@ -124,7 +136,7 @@ def test_drawing_initial_weights_changes_neither_the_model_nor_the_global_genera
 
 
 def test_load_copies() -> None:
-    model = FlatModel(softmax([4], 3))
+    model = FlatModel(lambda: softmax([4], 3))
     w = torch.ones(15)
     model.load(w)
     model.vector.add_(1)
@@ -133,14 +145,77 @@ def test_load_copies() -> None:
 
 def test_a_module_with_buffers_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"the buffers 1\.running_mean"):
-        FlatModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+        FlatModel(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
 
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_has_its_own_vector_and_views(copy: Callable[[FlatModel], FlatModel]) -> None:
-    model = FlatModel(softmax([4], 3))
+    model = FlatModel(partial(softmax, [4], 3))
     twin = copy(model)
     twin.load(torch.full((15,), 7.0))
     assert all((p == 7).all() for p in twin.module.parameters())
     assert not (model.vector == 7).any()
     assert torch.equal(twin.initial(3), model.initial(3))
+
+
+@pytest.mark.parametrize(("depth", "num_parameters"), [(8, 78_042), (14, 175_258), (20, 272_474)])
+def test_resnet_has_the_parameters_of_its_depth(depth: Literal[8, 14, 20], num_parameters: int) -> None:
+    model = FlatModel(partial(resnet, [3, 32, 32], 10, depth=depth))
+    assert model.num_parameters == num_parameters
+    assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in model.module.modules()) == depth + 2
+
+
+@pytest.mark.parametrize("build", [resnet, torchvision_model])
+def test_residual_networks_need_images(build: Build) -> None:
+    with pytest.raises(OptionError, match=r"needs images .* shape is \[64\]"):
+        build([64], 10)
+
+
+@pytest.mark.slow
+def test_resnet18_keeps_the_initial_weights_and_the_size_of_small_images() -> None:
+    model = FlatModel(partial(torchvision_model, [3, 32, 32], 10))
+    model.load(model.initial(1))
+    parameters = dict(model.module.named_parameters())
+    weight = parameters["layer4.0.conv1.weight"]  # He initialisation: sqrt(2 / (512 * 9))
+    assert float(weight.detach().std()) == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
+    assert float(weight.detach().mean()) == pytest.approx(0, abs=1e-4)
+    assert parameters["conv1.weight"].shape == (64, 3, 3, 3)
+    sizes = []
+    model.module.layer1.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape))
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert sizes == [(2, 64, 32, 32)]
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(40, 50), nn.Dropout(0.25), nn.Linear(50, 3))
+
+
+def test_dropout_is_off_except_in_training_where_it_depends_only_on_the_seed() -> None:
+    model, x = FlatModel(with_dropout), torch.ones(4, 40)
+    state, off = torch.get_rng_state(), model(x)
+    assert torch.equal(off, model(x))
+    with model.training(1):
+        first = model(x), model(x)
+    with model.training(1):
+        second = model(x), model(x)
+    with model.training(2):
+        other = model(x)
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other)
+    assert torch.equal(off, model(x))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dropout_keeps_the_expected_share_and_scales_it_up() -> None:
+    entries, channels = (
+        SeededDropout(0.25, False, torch.Generator()),
+        SeededDropout(0.25, True, torch.Generator()),
+    )
+    kept = entries(torch.ones(100, 100))
+    assert set(kept.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
+    assert float((kept == 0).float().mean()) == pytest.approx(0.25, abs=0.02)
+    whole = channels(torch.ones(50, 40, 3, 3)).flatten(2)
+    assert torch.equal(whole.amin(2), whole.amax(2))
+    assert float((whole == 0).float().mean()) == pytest.approx(0.25, abs=0.04)

@@ -93,7 +93,7 @@ def test_drawing_does_not_import_the_compiler_of_torch() -> None:
     code = """
 import sys, torch
 from rdpfl_sim.learning.models import FlatModel, softmax
-FlatModel(softmax([4], 3)).initial(1)
+FlatModel(lambda: softmax([4], 3)).initial(1)
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,7 +22,7 @@ from rdpfl_sim.vectors import norm
 from tests.methods.one_client import message, messages, start, stats, update
 from tests.support import small_scenario, trained
 
-SETTINGS = RunInfo(learning_rate=0.5, rounds=100)
+SETTINGS = RunInfo(rounds=100)
 U = torch.tensor([0.6, 0.8])
 """An update of length 1."""
 NEAR, FAR = U + torch.tensor([0.0, 1.0]), U + torch.tensor([30.0, 40.0])

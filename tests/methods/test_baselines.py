@@ -7,7 +7,7 @@ from rdpfl_sim.methods.local import Local
 from tests.methods.one_client import messages, start, update
 from tests.support import trained
 
-SETTINGS = RunInfo(learning_rate=0.5, rounds=10)
+SETTINGS = RunInfo(rounds=10)
 W = torch.tensor([1.0, 1.0])
 
 

@@ -28,7 +28,7 @@ from rdpfl_sim.methods.rdpfl import Rdpfl
 from tests.methods.one_client import send, start, update
 from tests.support import Services, trained
 
-SETTINGS = RunInfo(learning_rate=0.1, rounds=20)
+SETTINGS = RunInfo(rounds=20)
 SIZE = 37
 METHODS: dict[str, Method] = {
     "rdpfl": Rdpfl(SETTINGS, lambda_=0.5, warmup=2),
@@ -52,9 +52,7 @@ METHODS: dict[str, Method] = {
     "krum gossip": KrumGossip(SETTINGS),
     "median gossip": KrumGossip(SETTINGS, aggregator=median),
     "ditto": Ditto(SETTINGS),
-    "fedper": Fedper(
-        RunInfo(0.1, 20, [Layer("0.weight", 0, (1, SIZE - 7)), Layer("1.weight", SIZE - 7, (1, 7))])
-    ),
+    "fedper": Fedper(RunInfo(20, [Layer("0.weight", 0, (1, SIZE - 7)), Layer("1.weight", SIZE - 7, (1, 7))])),
     "local": Local(SETTINGS),
 }
 NUM_MESSAGES = [4, 4, 3, 0, 4, 1, 40, 7, 4]

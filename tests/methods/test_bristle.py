@@ -15,7 +15,7 @@ from tests.methods.one_client import client, inbox, messages, send, start, stats
 from tests.registries import temporary_components
 from tests.support import small_scenario, trained
 
-SETTINGS = RunInfo(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
+SETTINGS = RunInfo(10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
 """Logistic regression with one input and three classes; the output layer is the whole model."""
 
 CLASS_OF = {
@@ -27,7 +27,9 @@ CLASS_OF = {
 
 def home(labels: tuple[int, ...] = (0, 0, 1)) -> ClientView:
     """Examples 1, 1 and -1: class 0 where the number is positive."""
-    batch = OwnBatch(FlatModel(softmax([1], 3)), torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor(labels))
+    batch = OwnBatch(
+        FlatModel(lambda: softmax([1], 3)), torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor(labels)
+    )
     return client(batch=batch)
 
 
@@ -127,7 +129,7 @@ def test_body_is_frozen_or_trained_but_never_sent() -> None:
         Layer("3.weight", 4, (2, 2)),
         Layer("3.bias", 8, (2,)),
     ]
-    frozen, local = (Bristle(RunInfo(0.5, 10, layers), body=body) for body in ("frozen", "local"))
+    frozen, local = (Bristle(RunInfo(10, layers), body=body) for body in ("frozen", "local"))
     state = start(frozen, torch.zeros(10), home())
     assert frozen.training(state).mask[0].tolist() == [False] * 4 + [True] * 6
     assert local.training(state).mask is None

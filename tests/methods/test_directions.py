@@ -14,7 +14,7 @@ from rdpfl_sim.scenario.sections import CHOICES
 from tests.methods.one_client import messages, start, stats, update
 from tests.support import trained
 
-SETTINGS = base.RunInfo(learning_rate=1.0, rounds=10)
+SETTINGS = base.RunInfo(rounds=10)
 NEIGHBOURS = messages([5.0], [1.0], [2.0], [-9.0])
 
 
@@ -22,7 +22,10 @@ NEIGHBOURS = messages([5.0], [1.0], [2.0], [-9.0])
 def test_neighbours_nearest_to_the_own_direction_count_for_monna(method: type[Direct] | type[Rdpfl]) -> None:
     # The own direction is w - w~ = 4; of four neighbours the nearest two are at 5 and 2.
     chosen = method(SETTINGS, lambda_=1.0, aggregator=partial(monna, byzantine=0.5))
-    state, own = start(chosen, torch.tensor([10.0])), trained(torch.tensor([6.0]), num_steps=1)
+    state, own = (
+        start(chosen, torch.tensor([10.0])),
+        trained(torch.tensor([6.0]), num_steps=1, learning_rate=1.0),
+    )
     after, _ = update(chosen, state, own, NEIGHBOURS)
     assert after.w.item() == pytest.approx(10 - (4 + 3.5))
     assert stats(chosen, state, own, NEIGHBOURS).weight == [0.5, 0.0, 0.5, 0.0]
@@ -36,7 +39,10 @@ def test_every_method_with_an_aggregator_applies_pre_aggregators_first(name: str
     # One bucket holds all messages, so that Krum can only choose their mean.
     options = {"aggregator": "krum", "pre_aggregators": [{"name": "bucketing", "size": 100}]}
     chosen = CHOICES["method"].validate({"name": name, **options}).bind()(SETTINGS)
-    state, own = start(chosen, torch.tensor([10.0])), trained(torch.tensor([6.0]), num_steps=1)
+    state, own = (
+        start(chosen, torch.tensor([10.0])),
+        trained(torch.tensor([6.0]), num_steps=1, learning_rate=1.0),
+    )
     weights = stats(chosen, state, own, NEIGHBOURS).weight
     averaged = CHOICES["method"].validate({"name": name, "aggregator": "mean"}).bind()(SETTINGS)
     assert weights == pytest.approx(stats(averaged, state, own, NEIGHBOURS).weight)
@@ -49,7 +55,10 @@ def test_messages_are_mixed_before_the_median_is_taken(method: type[Direct] | ty
     # The means of pairs of nearest neighbours are 3.5, 1.5, 1.5 and -4, and the median of these is 1.5.
     half = partial(nnm, byzantine=0.5)
     chosen = method(SETTINGS, lambda_=1.0, aggregator=median, pre_aggregators=[half])
-    state, own = start(chosen, torch.tensor([10.0])), trained(torch.tensor([6.0]), num_steps=1)
+    state, own = (
+        start(chosen, torch.tensor([10.0])),
+        trained(torch.tensor([6.0]), num_steps=1, learning_rate=1.0),
+    )
     after, _ = update(chosen, state, own, NEIGHBOURS)
     assert after.w.item() == pytest.approx(10 - (4 + 1.5))
     assert stats(chosen, state, own, NEIGHBOURS).weight == [0.0, 0.5, 0.5, 0.0]

@@ -34,7 +34,7 @@ def state_of(w: Tensor, mask: Tensor, next_mask: Tensor) -> DispflState:
 
 
 def method(layers: list[Layer] = LAYERS, rounds: int = 10, **options) -> Dispfl:
-    return Dispfl(RunInfo(0.1, rounds, layers), **options)
+    return Dispfl(RunInfo(rounds, layers), **options)
 
 
 def mask_of(*bits: int) -> Tensor:
@@ -225,5 +225,5 @@ def test_messages_are_half_as_large_as_those_of_dpsgd() -> None:
 
 def test_models_of_a_run_have_the_configured_density() -> None:
     result = simulate(small_scenario(method={"name": "dispfl", "density": 0.3}, topology="complete"))
-    for w in result.models:
+    for w in result.models.vectors:
         assert 0.15 <= float((w != 0).float().mean()) <= 0.35  # 27 numbers; entries in no mask are zero

@@ -28,7 +28,6 @@ from tests.methods.one_client import client, inbox, messages, send, start, stats
 from tests.support import small_scenario, trained
 
 SETTINGS = RunInfo(
-    learning_rate=0.5,
     rounds=10,
     layers=[Layer("0.weight", 0, (1, 1)), Layer("0.bias", 1, (1,)), Layer("2.weight", 2, (1, 1))],
 )

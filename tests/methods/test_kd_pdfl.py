@@ -11,7 +11,7 @@ from rdpfl_sim.methods.kd_pdfl import KdPdfl, divergence, wasserstein
 from tests.methods.one_client import client, inbox, messages, start, stats, update
 from tests.support import trained
 
-SETTINGS = RunInfo(learning_rate=0.5, rounds=10)
+SETTINGS = RunInfo(rounds=10)
 UNDECIDED = [0.0, 0.0, 0.0, 0.0]
 """Weights (2, 1) and biases (2,) of a model whose prediction is always (1/2, 1/2)."""
 THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
@@ -19,7 +19,7 @@ THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
 
 def home() -> ClientView:
     """A client with two examples, 1 and -1."""
-    batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    batch = OwnBatch(FlatModel(lambda: softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
     return client(batch=batch)
 
 

@@ -29,7 +29,7 @@ def test_table_has_a_row_for_every_method_and_the_text_a_paragraph() -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "local"])
 def test_bytes_of_the_table_are_those_of_a_message(name: str) -> None:
-    method = METHODS[name](RunInfo(0.1, 10, layers_of(cnn([3, 32, 32], 10))))
+    method = METHODS[name](RunInfo(10, layers_of(cnn([3, 32, 32], 10))))
     w = torch.randn(122_570, generator=torch.Generator().manual_seed(0))
     view = client(batch=Anything())
     _, payload = send(method, start(method, w, view), trained(w, second_w=w), view)

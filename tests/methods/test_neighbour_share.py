@@ -23,7 +23,7 @@ from rdpfl_sim.simulation.telemetry import Histogram
 from tests.methods.one_client import client, message, start, update
 from tests.support import small_scenario, trained
 
-SETTINGS = RunInfo(learning_rate=0.1, rounds=20)
+SETTINGS = RunInfo(rounds=20)
 CLIENT = client(degree=1)
 
 

@@ -11,7 +11,7 @@ from rdpfl_sim.vectors import norm
 from tests.methods.one_client import message, messages, send, start, update
 from tests.support import trained
 
-SETTINGS = RunInfo(learning_rate=0.5, rounds=100)
+SETTINGS = RunInfo(rounds=100)
 
 
 def method(**options) -> Rdpfl:

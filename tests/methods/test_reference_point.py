@@ -20,7 +20,7 @@ def test_payload_that_moves_with_the_model_has_a_reference_point_that_moves_too(
     def sent_from(shift: float) -> tuple[Tensor, Tensor | None]:
         state = method.init(experiment.initial_model(0).unsqueeze(0) + shift, [view])
         second_w = method.training(state).second_w
-        trained = Trained(state.w - 0.1, (1,), (0.5,), None if second_w is None else second_w - 0.2)
+        trained = Trained(state.w - 0.1, (1,), (0.5,), (0.1,), None if second_w is None else second_w - 0.2)
         new_state, outgoing = method.payload(state, trained, [view])
         return outgoing.vectors, method.reference_point(new_state)
 

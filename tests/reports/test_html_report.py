@@ -486,6 +486,7 @@ def test_area_is_the_full_range_of_a_small_group_and_the_middle_of_a_large_one(
         round=0,
         personal_accuracy=pl.col("client") / (num_clients - 1),
         global_accuracy=None,
+        validation_accuracy=None,
         personal_loss=None,
     )
     bottom, top, mean = accuracy_card(metrics, 0).views["by round"].traces

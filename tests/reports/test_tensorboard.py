@@ -24,6 +24,8 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
         line("evaluated", 2.0, 0, 2, trained_time_s=1.5, trained_personal_accuracy=0.5),
+        line("evaluated", 2.0, 1, 2, updated_time_s=1.75, updated_validation_accuracy=0.75),
+        record_line("consensus", 2.0, round=2, accuracy=0.25, distance=1.5),
         record_line("message_sent", 2.0, round=2, size_bytes=4),
     ]
     series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
@@ -37,7 +39,9 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
             "round/num_used": [1, 1.25, 2.0],
             "round/tau": [1, 1.5, 4.0],
             "round/max_age": [1, 1.25, 1.0],
+            "accuracy/validation/updated": [2, 1.75, 0.75],
         },
+        "average-model": {"accuracy/global": [2, 2.0, 0.25], "consensus/distance": [2, 2.0, 1.5]},
         "client-2-byzantine": {
             "round/num_used": [1, 1.25, 0.0],
             "round/tau": [1, 1.75, 100.0],
@@ -48,6 +52,7 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
             "round/max_age": [1, 1.25, 1.0],
             "accuracy/personal/trained": [2, 1.5, 0.5],
+            "accuracy/validation/updated": [2, 1.75, 0.75],
         },
     }
 

@@ -17,6 +17,7 @@ import pytest
 from torch import Tensor
 
 from rdpfl_sim import simulate
+from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.plugins import Positive, View, attack
 from rdpfl_sim.scenario.component_list import KINDS
 from tests.registries import temporary_components
@@ -111,7 +112,10 @@ NOT_HERE = "the data set is not in the repository; tests/learning/datasets reads
 SPEED = "decides where jobs are computed, which must not change results; see tests/execution"
 SMALL_SHARDS = "rejects a partition with smaller shards; see tests/learning/test_partition.py"
 
+WEIGHTS = "needs a file that fits the model; see tests/simulation/test_models.py"
+
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
+    **{(name, "weights"): WEIGHTS for name in MODELS},
     **{(name, "*"): NOT_HERE for name in ("cifar10", "cifar100", "mnist", "fashion_mnist")},
     **{(name, "*"): SPEED for name in ("ray", "threads", "auto")},
     **{(name, "min_samples"): SMALL_SHARDS for name in ("iid", "shards")},

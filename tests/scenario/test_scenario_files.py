@@ -85,7 +85,7 @@ def test_stress_scenario_finishes_and_its_message_counts_add_up(path: Path) -> N
     assert account["delivered"] == sum(account[outcome] for outcome in outcomes)
     assert account["used"] > 0
     assert bool(scenario.faults) == (summary["num_faults"] > 0), "no fault happened"
-    for client, w in enumerate(result.models):
+    for client, w in enumerate(result.models.vectors):
         assert client in summary["byzantine"] or torch.isfinite(w).all()
 
 

@@ -59,7 +59,7 @@ def test_every_aggregator_handles_every_kind_of_malformed_message(aggregator: st
         timing={"wait": wait, "staleness": "keep"},
     )
     result = simulate(scenario)
-    honest = [w for client, w in enumerate(result.models) if client not in (0, 3, 5)]
+    honest = [w for client, w in enumerate(result.models.vectors) if client not in (0, 3, 5)]
     assert all(torch.isfinite(w).all() for w in honest)
     assert result.summary["messages"]["rejected"] > 0
     if aggregator == "mean":
@@ -88,8 +88,8 @@ def test_any_order_of_malformed_messages_is_handled(courses: list[str], seed: in
             timing={"wait": {"name": "deadline", "seconds": 0.5}},
         )
         result = simulate(scenario)
-    assert torch.isfinite(result.models[0]).all()
-    assert torch.isfinite(result.models[3]).all()
+    assert torch.isfinite(result.models.vectors[0]).all()
+    assert torch.isfinite(result.models.vectors[3]).all()
 
 
 def test_a_flood_does_not_grow_a_mailbox_and_is_counted() -> None:
@@ -163,7 +163,7 @@ def test_every_method_is_deterministic_under_every_wait_policy(method: str, wait
     result = simulate(scenario)
     check_account(result.summary["messages"])
     assert result.summary["messages"]["used"] > 0
-    honest = [w for client, w in enumerate(result.models) if client != 3]
+    honest = [w for client, w in enumerate(result.models.vectors) if client != 3]
     assert all(torch.isfinite(w).all() for w in honest)
     assert not any("diverged" in warning for warning in result.summary["warnings"])
     weight = result.summary["telemetry"]["messages_from"]["honest"]["relative_weight"]
@@ -230,7 +230,7 @@ def test_every_attacker_handles_malformed_messages(attack: str, knowledge: str, 
 def test_diverged_training_causes_a_warning_and_no_error(method: str) -> None:
     training = {"learning_rate": 1e30, "momentum": 0.9}
     result = simulate(small_scenario(training=training, topology="complete", **options_of(method)))
-    summary, num_diverged = result.summary, sum(not torch.isfinite(w).all() for w in result.models)
+    summary, num_diverged = result.summary, sum(not torch.isfinite(w).all() for w in result.models.vectors)
     assert summary["rounds_done"] == [4, 4]
     warned = f"honest clients whose models have diverged: {num_diverged}" in summary["warnings"]
     assert warned == (num_diverged > 0)

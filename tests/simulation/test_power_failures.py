@@ -50,8 +50,10 @@ def test_run_survives_kills_and_power_failures(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{"output": {"events": False}}, {"checkpoint": {}}])
-def test_run_with_fewer_files_survives_kills_and_power_failures(
+@pytest.mark.parametrize(
+    "changes", [{"output": {"events": False}}, {"output": {"models": "final"}}, {"checkpoint": {}}]
+)
+def test_run_with_other_files_survives_kills_and_power_failures(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     assert list(errors(tmp_path, "synchronous", 12, interrupt, **changes)) == []

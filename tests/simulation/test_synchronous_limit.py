@@ -1,5 +1,7 @@
 """With zero latency, no loss and wait = "all", the simulator equals Algorithm 1 as a plain loop."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,7 +23,12 @@ GOOD_NATURED = {
 }
 
 
-def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged") -> Scenario:
+HALVED = {"name": "step", "every": 2, "factor": 0.5, "warmup": 2}
+
+
+def scenario(
+    topology: str, attack: str, compute: str, threshold: str = "lagged", schedule: Any = "constant"
+) -> Scenario:
     return Scenario.from_dict(
         {
             "rounds": ROUNDS,
@@ -29,7 +36,7 @@ def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged"
             "clients": {"count": 8},
             "topology": topology,
             "model": {"name": "mlp", "hidden": [8]},
-            "training": {"learning_rate": ETA, "batch_size": 32},
+            "training": {"learning_rate": ETA, "batch_size": 32, "schedule": schedule},
             "method": {
                 "name": "rdpfl",
                 "lambda": LAMBDA,
@@ -44,7 +51,7 @@ def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged"
             },
             "network": {"latency": {"name": "constant", "seconds": 0.0}},
             "timing": {"wait": "all", "compute": compute},
-            "evaluation": {"every": 1000},
+            "evaluation": {"every": 1000, "moments": "updated"},
         }
     )
 
@@ -59,6 +66,9 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
     tau, delta_before = [TAU_0] * n, [0.0] * n
     memory = {j: {} for j in byzantine}
     for t in range(1, ROUNDS + 1):
+        eta = ETA
+        if sim.scenario.training.schedule.name == "step":  # two rounds of warm-up, then halved every two
+            eta = ETA / 2 if t == 1 else ETA / 2 ** ((t - 3) // 2) if t > 2 else ETA
         poisoned = byzantine if attack == "label_flip" else ()
         jobs = [
             sim.training_data.train(
@@ -66,7 +76,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             )
             for i in range(n)
         ]
-        u = [(w[i] - jobs[i].w[0]) / (ETA * jobs[i].num_steps[0]) for i in range(n)]
+        u = [(w[i] - jobs[i].w[0]) / (eta * jobs[i].num_steps[0]) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
         def attack_message(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
@@ -100,7 +110,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             delta_before[i] = float(delta.norm())
             d = prediction + delta * min(1.0, tau[i] / max(float(delta.norm()), 1e-12))
             d = d * min(1.0, G_D / float(d.norm()))
-            w[i] = w[i] - ETA * jobs[i].num_steps[0] * (u[i] + LAMBDA * d)
+            w[i] = w[i] - eta * jobs[i].num_steps[0] * (u[i] + LAMBDA * d)
             w_history[i].append(w[i])
             d_history[i].append(d_bar)
     return w
@@ -129,7 +139,7 @@ def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute
     expected = plain_loop(experiment, attack, "lagged")
     result = simulate(experiment)
     assert result.summary["telemetry"]["rounds"]["all"]["clipped"] > 0
-    for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
+    for client, (w, w_expected) in enumerate(zip(result.models.vectors, expected, strict=True)):
         torch.testing.assert_close(
             w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"
         )
@@ -142,6 +152,15 @@ def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
     experiment = Experiment(scenario("complete", "sign_flip", "constant", threshold="current"))
     expected = plain_loop(experiment, "sign_flip", "current")
     lagged = plain_loop(experiment, "sign_flip", "lagged")
-    for w, w_expected in zip(simulate(experiment).models, expected, strict=True):
+    for w, w_expected in zip(simulate(experiment).models.vectors, expected, strict=True):
         torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
     assert any(not torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, lagged, strict=True))
+
+
+def test_direction_and_step_follow_the_learning_rate_of_the_round() -> None:
+    experiment = Experiment(scenario("ring", "none", "lognormal", schedule=HALVED))
+    expected = plain_loop(experiment, "none", "lagged")
+    for w, w_expected in zip(simulate(experiment).models.vectors, expected, strict=True):
+        torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
+    constant = simulate(scenario("ring", "none", "lognormal")).models.vectors
+    assert not any(torch.allclose(a, b, atol=1e-3) for a, b in zip(constant, expected, strict=True))

@@ -69,7 +69,7 @@ def test_method_without_the_theorem_has_gradients_and_no_bound() -> None:
 
 def test_observing_does_not_change_the_models() -> None:
     blind, seeing = (simulate(small_scenario(evaluation={"every": 2, "theory": t})) for t in (False, True))
-    assert all(map(torch.equal, blind.models, seeing.models))
+    assert all(map(torch.equal, blind.models.vectors, seeing.models.vectors))
     assert "theory" not in blind.summary
 
 

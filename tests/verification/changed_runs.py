@@ -17,6 +17,7 @@ LIVELY = {
     "rounds": 6,
     "topology": "ring",
     "method": {"name": "rdpfl", "lambda": 0.3},
+    "evaluation": {"every": 2, "validation_fraction": 0.2, "consensus": True},
     "adversary": {"attack": "nan", "timing": {"name": "flood", "copies": 3}, "ids": [5]},
     "network": {
         "latency": "exponential",

@@ -12,7 +12,9 @@ from tests.verification.changed_runs import LIVELY
 
 @pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = simulate(small_scenario(**LIVELY), tmp_path_factory.mktemp("lively")).folder
+    folder = simulate(
+        small_scenario(**LIVELY, output={"models": "final"}), tmp_path_factory.mktemp("lively")
+    ).folder
     assert folder is not None
     return folder
 

@@ -5,7 +5,7 @@ A bug is a function that changes the simulator through a `MonkeyPatch`. It never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +24,7 @@ from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.simulation import simulation
 from rdpfl_sim.simulation.deployment import Deployment
 from rdpfl_sim.simulation.evaluation import Candidate, Evaluations
+from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Fields, Recorder, Sink
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.simulation.telemetry import Telemetry
@@ -185,12 +186,12 @@ def ages_are_counted_twice(patch: pytest.MonkeyPatch) -> None:
 
 @violates("rounds", r"^client 1 is in round 2, not 3$", **RECOVERY)
 def a_client_that_catches_up_skips_a_round(patch: pytest.MonkeyPatch) -> None:
-    original = World._furthest_round
+    original = Client.furthest_round
 
-    def furthest_round(self: World, client: int) -> int:
-        return original(self, client) + 1
+    def furthest_round(self: Client, clients_down: Collection[int]) -> int:
+        return original(self, clients_down) + 1
 
-    patch.setattr(World, "_furthest_round", furthest_round)
+    patch.setattr(Client, "furthest_round", furthest_round)
 
 
 @violates("faults", r"^client 1 is down: \w+ in round \d$", **CRASH)
@@ -435,6 +436,21 @@ def a_client_that_stops_after_its_training_keeps_its_last_evaluation(patch: pyte
         original(self, [client for client in clients if client.state.is_updated_new])
 
     patch.setattr(Evaluations, "evaluate_changed", evaluate_changed)
+
+
+@violates(
+    "models",
+    r"^the model of client 0 has the hash [0-9a-f]{32}, the records have [0-9a-f]{32}$",
+    output={"models": "final"},
+    training={"start": "different"},
+)
+def saved_models_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    original = simulation.saved_models
+
+    def saved_models(clients: Sequence[Client], best: BestModels | None, moment: str) -> list[Tensor]:
+        return original(clients, best, moment)[::-1]
+
+    patch.setattr(simulation, "saved_models", saved_models)
 
 
 @violates(

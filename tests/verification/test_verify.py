@@ -117,6 +117,17 @@ VIOLATIONS: list[tuple[str, Change, str]] = [
     ("evaluations", changed("evaluated", {"round": 2}, updated_time_s=0.1), "the updated model of client "),
     ("evaluations", changed("evaluated", {"round": 4}, trained_time_s=None), "the trained model of client "),
     ("evaluations", deleted("evaluated"), "metrics.csv: "),
+    (
+        "evaluations",
+        changed("evaluated", {"round": 2}, trained_validation_accuracy=0.1),
+        "trained_validation_accuracy is ",
+    ),
+    ("evaluations", changed("consensus", {"round": 2}, round=3), "was not due for this round"),
+    ("evaluations", deleted("consensus", round=2), "was not evaluated when it was due"),
+    ("evaluations", deleted("consensus", round=6), "an average of the models was not evaluated"),
+    ("evaluations", doubled("consensus"), "was not due for this round"),
+    ("summary", changed("consensus", {"round": 6}, distance=0.123), "consensus.distance is "),
+    ("models", changed("final_model", {"client": 3}, blake2b="0" * 32), "model of client 3 has the hash "),
 ]
 
 
@@ -164,7 +175,7 @@ def test_run_without_a_summary_is_incomplete_and_its_records_are_checked(run: Pa
     (run / "summary.json").unlink()
     assert list(violated(run)) == ["complete"]
     unchecked = {check.name for check in verify(run) if check.outcome == "not checked"}
-    assert unchecked == {"conservation", "counts", "summary", "digest"}
+    assert unchecked == {"conservation", "counts", "summary", "digest", "models"}
 
 
 def test_sample_of_messages_is_checked(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_client_without_neighbours_trains_locally() -> None:
 
 
 def test_local_training_neither_sends_nor_waits() -> None:
-    world = TinyWorld(method=Local(RunInfo(1.0, 2)), compute=(1.0, 5.0, 9.0)).run()
+    world = TinyWorld(method=Local(RunInfo(2)), compute=(1.0, 5.0, 9.0)).run()
     assert world.network.num_sent == 0
     assert world.times(0) == [1.0, 2.0]
     assert world.clients[0].state.phase is Phase.FINISHED

@@ -531,7 +531,7 @@ def test_change_to_the_same_topology_has_no_effect() -> None:
     ids=["leave", "rewire", "absent"],
 )
 def test_local_training_does_not_depend_on_neighbours(change: tuple[float, Change]) -> None:
-    world = TinyWorld(method=Local(RunInfo(1.0, 3)), rounds=3, faults=[[change]]).run(until_s=20.0)
+    world = TinyWorld(method=Local(RunInfo(3)), rounds=3, faults=[[change]]).run(until_s=20.0)
     assert [world.times(i) for i in (0, 1)] == [[1.0, 2.0, 3.0]] * 2
 
 

@@ -324,6 +324,8 @@ def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
         )
     elif ".global." in metric and not base.evaluation.global_test:
         yield Problem("`metric`", "needs evaluation.global_test = true", metric)
+    elif ".validation." in metric and base.evaluation.validation_fraction == 0:
+        yield Problem("`metric`", "needs evaluation.validation_fraction above 0", metric)
 
 
 def path_problems(base: Scenario, path: str) -> Iterator[Problem]:

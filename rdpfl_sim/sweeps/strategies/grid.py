@@ -62,7 +62,7 @@ def plan_runs(sweep: SweepSpec, profile: str | None = None) -> list[PlannedRun]:
             for problem in error.problems:
                 located = Problem(f"{where}: {problem.path}", problem.message, problem.value)
                 problems.setdefault(str(problem), located)
-    if len({run.scenario.execution.arithmetic for run in runs}) > 1:
+    if len({run.scenario.arithmetic for run in runs}) > 1:
         message = "must be the same in all runs of a sweep, because their results are compared"
         problems["execution.arithmetic"] = Problem("execution.arithmetic", message)
     for problem in _replaced_overrides(base, replaced):

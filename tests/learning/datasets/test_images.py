@@ -284,7 +284,7 @@ def test_training_varies_the_images_repeatably_and_independently_of_earlier_trai
     data = loaded(file, arrays(num_train=30), augment="crop_flip")
     assert data.augment is crop_flip
     assert loaded(file, arrays()).augment is None
-    model = FlatModel(softmax([3, 8, 8], 3))
+    model = FlatModel(lambda: softmax([3, 8, 8], 3))
     w = model.initial(0)
     varied = Shard(data.x_train, data.y_train, torch.arange(20), data.augment)
     other = Shard(data.x_train, data.y_train, torch.arange(20, 30), data.augment)
@@ -309,7 +309,7 @@ def test_training_applies_the_augmentation_to_each_batch() -> None:
         return torch.zeros_like(x)
 
     shard = Shard(torch.full((5, 2), torch.nan), torch.zeros(5, dtype=torch.int64), torch.arange(5), zero)
-    model = FlatModel(softmax([2], 2))
+    model = FlatModel(lambda: softmax([2], 2))
     w, _ = train(model, torch.zeros(6), shard, num_steps=3, batch_size=2, learning_rate=0.1, seed=1)
     assert w.isfinite().all()
     assert [size for size, _ in seen] == [2, 2, 1]

@@ -327,6 +327,10 @@ def test_local_training_is_one_run_unless_the_value_affects_it() -> None:
     [
         ({"metric": "messages.sent"}, "`metric`: is not an accuracy of honest clients"),
         ({"metric": "accuracy.honest.global.mean"}, "`metric`: needs evaluation.global_test = true"),
+        (
+            {"metric": "accuracy.honest.validation.mean"},
+            "`metric`: needs evaluation.validation_fraction above 0",
+        ),
         ({"end": 1.0}, "adversary.fraction: leaves no honest client"),
     ],
 )

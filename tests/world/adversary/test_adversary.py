@@ -67,7 +67,7 @@ class SpyWorld(TinyWorld):
         self.seen: list[Seen] = []
         rounds = world.get("rounds", 2)
         if numbered:
-            method = Direct(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=0.0, aggregator=mean)
+            method = Direct(RunInfo(rounds=rounds), lambda_=0.0, aggregator=mean)
             world = {"direction": numbered_direction, **world}
         super().__init__(plan=Plan(self.look, **{"sees_honest": True, **plan}), method=method, **world)
 
@@ -562,7 +562,7 @@ def test_equivocator_replays_the_earlier_message_of_each_recipient() -> None:
         byzantine=(3,),
         plan=Plan(sign_flip, equivocation=scaled, timing=partial(replay, age=1), remembers=True),
         rounds=3,
-        method=Direct(RunInfo(learning_rate=1.0, rounds=3), lambda_=0.0, aggregator=mean),
+        method=Direct(RunInfo(rounds=3), lambda_=0.0, aggregator=mean),
         direction=numbered_direction,
     )
     world.run()
@@ -684,7 +684,7 @@ class Eavesdropper(Direct):
     """Stores the messages that a method receives."""
 
     def __init__(self) -> None:
-        super().__init__(RunInfo(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
+        super().__init__(RunInfo(rounds=3), lambda_=1.0, aggregator=mean)
         self.inboxes: list[Inbox] = []
 
     def update(
@@ -933,7 +933,7 @@ def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> Non
         rounds=1,
         byzantine=[1],
         plan=Plan(sign_flip),
-        method=Dpsgd(RunInfo(learning_rate=1.0, rounds=1)),
+        method=Dpsgd(RunInfo(rounds=1)),
     ).run()
     by_sender = {
         sender: p.tolist() for (_, sender, _, _), p in zip(world.log.sent, world.log.payloads, strict=True)
@@ -948,7 +948,7 @@ def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> No
         rounds=2,
         byzantine=[1],
         plan=Plan(sign_flip),
-        method=Dpsgd(RunInfo(learning_rate=1.0, rounds=2)),
+        method=Dpsgd(RunInfo(rounds=2)),
     ).run()
     # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and sends 0.5.
     told = [

@@ -99,7 +99,7 @@ def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float
 
 
 def _table_card(run: Run, last: pl.DataFrame) -> Card:
-    columns = _columns(run)
+    columns = _columns(run, has_validation=last["validation_accuracy"].count() > 0)
     worst_first = last.sort("is_byzantine", "personal_accuracy", "client", nulls_last=False)
     rows = [
         [cell(row) for cell in columns.values()] for row in worst_first.head(MAX_ROWS).iter_rows(named=True)
@@ -118,14 +118,16 @@ def _table_card(run: Run, last: pl.DataFrame) -> Card:
     )
 
 
-def _columns(run: Run) -> Mapping[str, Cell]:
+def _columns(run: Run, has_validation: bool) -> Mapping[str, Cell]:
     """Return the function that makes the cells of each column, by its heading."""
-    client = _declared(EvaluatedClient)
+    client, scores = _declared(EvaluatedClient), _declared(Scores)
+    if not has_validation:
+        del scores[fields_of(Scores)["validation_accuracy"].heading]
     return {
         "": lambda row: f"client {row['client']}",
         "role": lambda row: "Byzantine" if row["is_byzantine"] else "honest",
         "round": client.pop("round"),
-        **_declared(Scores),
+        **scores,
         "Byzantine neighbours": lambda row: _byzantine_neighbours(run, row["client"]),
         **client,
         **_declared(RoundMeans),

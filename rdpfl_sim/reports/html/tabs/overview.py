@@ -35,6 +35,7 @@ VIEWS = (
     ("by round", "personal_accuracy", "round"),
     ("by time", "personal_accuracy", "time_s"),
     ("global test", "global_accuracy", "round"),
+    ("validation", "validation_accuracy", "round"),
     ("loss", "personal_loss", "round"),
 )
 
@@ -52,7 +53,7 @@ def overview_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def accuracy_card(metrics: pl.DataFrame, last_round: int, exchanged: pl.DataFrame | None = None) -> Card:
-    """Show accuracy by round and by simulated time, on both test sets, and the loss.
+    """Show accuracy by round and by simulated time, on every set of examples, and the loss.
 
     `exchanged` has the evaluations after the exchange, if the others are those after local training.
     """
