@@ -178,6 +178,7 @@ class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScores):
 class Consensus(RecordHead):
     """The average of the honest clients' models at their latest evaluations (`evaluation.consensus`).
 
+    These are the models that the headline accuracy measures (`evaluation.moments`).
     It is evaluated at the start, when the slowest honest client has finished a round that is due for
     evaluation, and at the end of the run.
     """
@@ -309,7 +310,7 @@ class FaultRecord(FaultHead, total=False):
 
 
 class FinalModel(RecordHead):
-    """The hash of a client's model at the end of the run."""
+    """The hash of a client's model at the end of the run: the model that the headline accuracy measures."""
 
     client: Annotated[int, Field("id", "client, counted from 0")]
     blake2b: Annotated[str, Field("hash", "hash of the parameters")]
