@@ -273,7 +273,7 @@ def test_verify_reports_a_best_model_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_weights_and_vector_are_inverse_for_every_layout() -> None:
-    model = FlatModel(nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(3, 2)))
+    model = FlatModel(lambda: nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(3, 2)))
     w = torch.randn(model.num_parameters)
     weights = weights_of(model, w)
     assert [*weights] == ["0.weight", "0.bias", "2.weight", "2.bias"]
@@ -284,7 +284,7 @@ def test_weights_and_vector_are_inverse_for_every_layout() -> None:
 
 
 def test_file_that_would_be_too_large_to_read_is_rejected_before_time_zero() -> None:
-    model = FlatModel(nn.Linear(2, 2))
+    model = FlatModel(lambda: nn.Linear(2, 2))
     check_size(model, 100_000)
     with pytest.raises(OptionError) as error:
         check_size(model, 1_000_000)
