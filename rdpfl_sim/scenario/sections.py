@@ -19,6 +19,7 @@ from rdpfl_sim.learning.models import MODELS, Precision
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.learning.training import LEARNING_RATE_SCHEDULES
 from rdpfl_sim.methods import METHODS
+from rdpfl_sim.records.metrics import Moments
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
 from rdpfl_sim.world.adversary.threat_model import Level
@@ -243,6 +244,11 @@ class EvaluationSection(Strict):
 
     every: Count = Field(
         default=5, description="rounds between evaluations; the first and last are always evaluated"
+    )
+    moments: Moments = Field(
+        default="both",
+        description="models to evaluate: trained, after the local training; updated, after the exchange with "
+        "neighbours. Tables and figures show trained unless only updated is evaluated",
     )
     global_test: bool = Field(default=True, description="also evaluate on the global test set")
     global_every: Count | None = Field(

@@ -34,9 +34,9 @@ from rdpfl_sim.simulation.safetensors import (
 from rdpfl_sim.world.client import Client
 
 
-def headline_model(client: Client) -> Tensor:
+def headline_model(client: Client, moment: str) -> Tensor:
     """Return the model of a client that the headline accuracy measures, which is the one that a run saves."""
-    return client.state.learning.w[0]
+    return client.state.trained.w[0] if moment == "trained" else client.state.learning.w[0]
 
 
 class BestModels:
@@ -55,9 +55,11 @@ class BestModels:
             self.models[client] = w.clone()  # a view would keep the matrix of its batch in memory
 
 
-def saved_models(clients: Iterable[Client], best: BestModels | None) -> list[Tensor]:
+def saved_models(clients: Iterable[Client], best: BestModels | None, moment: str) -> list[Tensor]:
     """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last."""
-    return [(headline_model(each) if best is None else best.models[each.id]).cpu() for each in clients]
+    return [
+        (headline_model(each, moment) if best is None else best.models[each.id]).cpu() for each in clients
+    ]
 
 
 @dataclass(frozen=True)
