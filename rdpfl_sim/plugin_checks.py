@@ -457,6 +457,7 @@ def _checked_change(item: object, last_s: float) -> tuple[float, Change]:
 STEPS: Mapping[str, tuple[str, *tuple[type | UnionType, ...]]] = {
     "init": ("a State", State),
     "training": ("a TrainingTask", TrainingTask),
+    "trained_model": ("a tensor", Tensor),
     "payload": ("a State and an Outgoing", State, Outgoing),
     "update": ("a State and a mapping", State, Mapping),
     "message_stats": ("a MessageStats", MessageStats),
@@ -472,12 +473,14 @@ def _check_step(step: str, result: object, *arguments: object) -> None:
     parts = result if isinstance(result, tuple) and len(types) > 1 else (result,)
     is_valid = len(parts) == len(types) and all(map(isinstance, parts, types))
     require(is_valid, f"returns {describe(result)} from '{step}', not {expected}")
-    w = arguments[0].w if isinstance(arguments[0], State) else arguments[0]
+    w = arguments[0].w if isinstance(arguments[0], State | Trained) else arguments[0]
     assert isinstance(w, Tensor)
     shape, rows = w.shape[:1], "row per client"
     if step in ("message_stats", "shares"):
         [shape] = (each.weights.shape for each in arguments if isinstance(each, Inbox))
         rows = "number per message"
+    if step == "trained_model":
+        check_tensor(result, w.shape, w, *arguments)
     for part in parts:
         if isinstance(part, State):
             try:
@@ -545,7 +548,10 @@ def _round(
         own, *others = (_sent(method, start, task, w, first + k, client) for k in range(num_messages + 1))
         inputs.append(UpdateInput(own[0], own[1], [Received(each[2], 1.0, 2) for each in others], client))
     updated = update_in_batches(method, inputs, with_message_stats=True)[0]
-    points = method.reference_point(updated.state), method.predicted_direction(updated.state)
+    points = (
+        *(method.reference_point(updated.state), method.predicted_direction(updated.state)),
+        method.trained_model(inputs[0].trained),
+    )
     return start, task, inputs[0][:3], updated, points
 
 

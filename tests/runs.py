@@ -52,6 +52,9 @@ class FolderInMemory:
         assert row.keys() == set(METRICS)
         self.metrics.append(row)
 
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return self.metrics
+
     def flush(self) -> None:
         pass
 

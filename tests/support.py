@@ -318,7 +318,6 @@ class TinyWorld:
             method=method,
         )
         self.ended_at_s: float | None = None
-        self.gone: list[Client] = []
         training_times = TrainingTimes(
             ComputeTimes(lambda u, client: compute[client], [1] * num_clients, 0.0, streams)
         )
@@ -335,6 +334,7 @@ class TinyWorld:
             rounds=rounds,
             exchanges=method.exchanges,
             message_form=Payload(torch.zeros(2)).form,
+            trained_model=method.trained_model,
             messages_per_sender=4,
             prefer="round",
             on_training=lambda: None,
@@ -357,7 +357,6 @@ class TinyWorld:
             training_times,
             changes=merged(map(iter, faults)),
             initial_state=initial_state,
-            on_departure=self.gone.append,
             on_end=self._end,
         )
 

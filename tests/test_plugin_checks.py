@@ -404,6 +404,8 @@ UPDATE = "def update(self, state, trained, inbox, clients): return "
 STEPS = {
     "def init(self, w, clients): return w": "returns an object of type Tensor from 'init', not a",
     "def training(self, state): return state.w": "returns an object of type Tensor from 'training', not",
+    "def trained_model(self, trained): return None": "returns None from 'trained_model', not a tensor",
+    "def trained_model(self, trained): return trained.w[0]": "returns a tensor of shape [27], not [1, 27]",
     "def payload(self, state, trained, clients): return 1": "returns an object of type int from",
     "def payload(self, state, trained, clients): return state, Outgoing(trained.w[0])": (
         "returns a tensor of shape [27] from 'payload', not [1], one row per client"

@@ -23,6 +23,8 @@ KEPT = {
     "accuracy.honest.personal.mean": "accuracy",
     "accuracy.honest.personal.worst": "worst",
     "accuracy.all.personal.mean": "accuracy_of_all",
+    "updated.accuracy.honest.personal.mean": "updated_accuracy",
+    "updated.accuracy.honest.personal.worst": "updated_worst",
     "simulated_s": "simulated_s",
     "time_to_accuracy_s.0.8": "seconds_to_0.80",
     "time_to_accuracy_s.0.85": "seconds_to_0.85",

@@ -78,7 +78,7 @@ def columns() -> str:
     """Return every column of the tables of runs and sweeps, as Markdown."""
     metrics = fields_of(MetricsRow)
     parts = {
-        "`metrics.csv`, `Run.metrics` and `Run.latest`": metrics,
+        "`metrics.csv` and `Run.metrics`": metrics,
         "`summary.json`, `Run.summary`": SUMMARY_FIELDS,
         "`Run.messages`": _frame_fields(messages_frame, MESSAGE_EVENTS),
         "`Run.rounds`": _frame_fields(rounds_frame, ROUND_EVENTS),

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from rdpfl_sim.records.files import EVENTS, METRICS_FILE
+from rdpfl_sim.records.metrics import headline_moment
 from rdpfl_sim.records.reader import Follower
 from rdpfl_sim.reports.dashboard import Dashboard, LiveStats
 from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
@@ -28,10 +29,11 @@ class RunMonitor:
     def __init__(self, folder: Path, scenario: TomlTable) -> None:
         self.has_events: bool = scenario["output"]["events"]
         self.num_clients: int = scenario["clients"]["count"]
+        self.moment = headline_moment(scenario)
         self._follower = Follower(folder / (EVENTS if self.has_events else METRICS_FILE))
         self.dashboard = Dashboard(
             f"{scenario['name']}, seed {scenario['seed']}",
-            LiveStats(self.num_clients),
+            LiveStats(self.num_clients, self.moment),
             scenario["rounds"] * self.num_clients,
             scenario["output"]["message_events"],
         )
@@ -44,7 +46,7 @@ class RunMonitor:
     def read_new(self) -> bool:
         """Read new lines and return whether there were any; a resumed run is read from the start."""
         if self._follower.has_restarted():
-            self.dashboard.stats = LiveStats(self.num_clients)
+            self.dashboard.stats = LiveStats(self.num_clients, self.moment)
         has_new = False
         for lines in self._follower.chunks():
             has_new = has_new or bool(lines)

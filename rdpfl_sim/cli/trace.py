@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace and print how to view it."""
+    from rdpfl_sim.records.metrics import headline_moment
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.trace import write_trace
 
@@ -52,6 +53,7 @@ def execute(options: argparse.Namespace) -> int:
             run.resolve().name,
             file,
             lambda num: status.update(f"reading {run}: {num:,} records"),
+            headline_moment(RunReader(run).read_scenario()),
         )
     if num_arrows == 0:
         messages.print("the trace has no arrows: no delivered message was recorded (output.message_events)")

@@ -265,6 +265,10 @@ class Method(ABC):
         """Return the training task: the starting models, and momentum, masks or a second model if needed."""
         return TrainingTask(state.w)
 
+    def trained_model(self, trained: Trained) -> Tensor:
+        """Return the models (n, d) that clients use after their local training, before the exchange."""
+        return trained.w
+
     @abstractmethod
     def payload(
         self, state: State, trained: Trained, clients: Sequence[ClientView]

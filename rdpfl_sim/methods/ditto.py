@@ -54,6 +54,11 @@ class Ditto(Gossip):
         assert isinstance(state, DittoState)
         return TrainingTask(state.shared, second_w=state.w, proximal_mu=self.mu)
 
+    def trained_model(self, trained: Trained) -> Tensor:
+        """Return the personal models."""
+        assert trained.second_w is not None
+        return trained.second_w
+
     def reference_point(self, state: State) -> Tensor:
         """Return the shared models before their training."""
         assert isinstance(state, DittoState)

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypedDict, cast, get_type_hints
+from itertools import groupby
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, Ratio, marks_of
-from rdpfl_sim.records.record_types import NeighbourShare, Scores, ValidationScores
+from rdpfl_sim.records.record_types import (
+    NeighbourShare,
+    TrainedScores,
+    UpdatedScores,
+    ValidationScoresByMoment,
+)
+
+Moments: TypeAlias = Literal["both", "trained", "updated"]
+
+MOMENTS = {"trained": "after local training", "updated": "after the exchange"}
+"""The moments of a round at which models are evaluated, in words. A client uses the trained model."""
+
+
+def selected_moments(choice: str) -> tuple[str, ...]:
+    """Return the moments that `evaluation.moments` selects, the headline first.
+
+    >>> selected_moments("both"), selected_moments("updated")
+    (('trained', 'updated'), ('updated',))
+    """
+    return tuple(MOMENTS) if choice == "both" else (choice,)
+
+
+def headline_moment(scenario: Mapping[str, Any]) -> str:
+    """Return the moment of accuracies in tables and figures: `trained`, unless only `updated` is selected."""
+    return "updated" if scenario.get("evaluation", {}).get("moments") == "updated" else "trained"
 
 
 class RoundMeans(TypedDict):
@@ -63,9 +89,8 @@ ROUND_RATIOS = marks_of(RoundMeans, Ratio)
 
 
 class EvaluatedClient(TypedDict):
-    """The time of an evaluation and its client."""
+    """An evaluated client."""
 
-    time_s: Annotated[float, Field("s", "simulated time of the evaluation")]
     client: Annotated[int, Field("id", "client, counted from 0")]
     byzantine: Annotated[int, Field("0 or 1", "1 if the client is Byzantine")]
     round: Annotated[
@@ -81,10 +106,11 @@ class EvaluatedClient(TypedDict):
     ]
 
 
-class MetricsRow(EvaluatedClient, Scores, ValidationScores, RoundMeans):
+class MetricsRow(EvaluatedClient, TrainedScores, UpdatedScores, ValidationScoresByMoment, RoundMeans):
     """One evaluation of one client; None if a value was not measured.
 
-    The values from `used_per_round` on are means since the client's previous evaluation.
+    `trained_*` is measured after local training, `updated_*` after the exchange. The values from
+    `used_per_round` on are means since the client's previous evaluation.
     """
 
 
@@ -147,14 +173,14 @@ TESTS = ("personal", "global", "validation")
 """The sets of examples on which a client's model is evaluated."""
 
 
-def tests_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def tests_of(rows: Iterable[Mapping[str, Any]], moment: str) -> list[str]:
     """Return the sets of examples in a summary: `validation` only if the run has such examples."""
-    is_validated = any(row.get("validation_accuracy") is not None for row in rows)
+    is_validated = any(row.get(f"{moment}_validation_accuracy") is not None for row in rows)
     return [test for test in TESTS if test != "validation" or is_validated]
 
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
-"""Target accuracies. The log contains the time at which each is first reached."""
+"""Target accuracies. The summary contains the time at which each is first reached."""
 
 HONEST_ACCURACIES = [
     f"accuracy.honest.{test}.{statistic.key}"
@@ -165,27 +191,26 @@ HONEST_ACCURACIES = [
 """The paths in a summary of the accuracies of honest clients."""
 
 
-def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
+def accuracy(rows: Iterable[Mapping[str, Any]], moment: str) -> JsonObject:
     """Return the section `accuracy` of a summary, from the latest metrics row of each client."""
     rows = list(rows)
     groups = {"honest": [row for row in rows if not row["byzantine"]], "all": rows}
     return {
         group: {
-            test: _statistics_of(
-                [row[f"{test}_accuracy"] for row in members if row[f"{test}_accuracy"] is not None]
-            )
-            for test in tests_of(rows)
+            test: _statistics_of([value for row in members if (value := row[column]) is not None])
+            for test in tests_of(rows, moment)
+            if (column := f"{moment}_{test}_accuracy")
         }
         for group, members in groups.items()
     }
 
 
-def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> JsonObject:
+def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], moment: str) -> JsonObject:
     """Add the accuracy of honest clients to statistics by distance to the nearest Byzantine client."""
     accuracies: dict[str, list[float]] = {}
     for row in rows:
         if not row["byzantine"] and row["hops"] is not None:
-            accuracies.setdefault(str(row["hops"]), []).append(row["personal_accuracy"])
+            accuracies.setdefault(str(row["hops"]), []).append(row[f"{moment}_personal_accuracy"])
     return {
         hops: {
             "num_clients": len(values),
@@ -194,6 +219,38 @@ def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]])
         }
         for hops, values in sorted(accuracies.items(), key=lambda item: int(item[0]))
     }
+
+
+def times_to_accuracy(
+    rows: Iterable[Mapping[str, Any]], moments: Sequence[str], num_honest: int
+) -> dict[str, dict[str, float]]:
+    """Return when the mean accuracy of honest clients first reached each target, per moment.
+
+    The mean is over the latest evaluations up to a time; clients without one count as 0.
+    """
+    points: dict[str, list[tuple[float, int, float]]] = {moment: [] for moment in moments}
+    for row in rows:
+        for moment in moments if not row["byzantine"] else ():
+            point = row[f"{moment}_time_s"], row["client"], row[f"{moment}_personal_accuracy"]
+            points[moment].append(point)
+    return {moment: _times_to_targets(points[moment], num_honest) for moment in moments}
+
+
+def _times_to_targets(points: list[tuple[float, int, float]], num_honest: int) -> dict[str, float]:
+    """Return the first time at which the mean reaches each target; points are (time, client, accuracy)."""
+    points.sort(key=lambda point: point[0])
+    latest: dict[int, float] = {}
+    reached: dict[str, float] = {}
+    total = 0.0
+    for time_s, group in groupby(points, key=lambda point: point[0]):
+        for _, client, value in group:
+            total += value - latest.get(client, 0.0)
+            latest[client] = value
+        for target in TARGETS[len(reached) :]:
+            if total / num_honest < target - SLACK:
+                break
+            reached[str(target)] = time_s
+    return reached
 
 
 def _statistics_of(values: Sequence[float]) -> dict[str, float] | None:

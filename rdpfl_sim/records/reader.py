@@ -134,8 +134,12 @@ class RunReader:
 
     def read_metrics(self) -> list[MetricsRow]:
         """Return the rows of metrics.csv, or raise `FileNotFoundError` or `RunError`."""
+        return list(self.metrics_rows())
+
+    def metrics_rows(self) -> Iterator[MetricsRow]:
+        """Yield the rows of metrics.csv."""
         try:
-            return list(parse_metrics(line for line in self.metrics_lines() if line.endswith("\n")))
+            yield from parse_metrics(line for line in self.metrics_lines() if line.endswith("\n"))
         except ValueError as error:
             raise RunError(f"{self.folder / METRICS_FILE} is damaged: {error}") from error
 

@@ -98,48 +98,93 @@ class EstimateRecord(RoundRecord, total=False):
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
 
+PersonalAccuracy: TypeAlias = Annotated[
+    float | None,
+    Field("fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"),
+]
+PersonalLoss: TypeAlias = Annotated[
+    float | None, Field("nats", "mean cross-entropy on these data", heading="loss")
+]
+GlobalAccuracy: TypeAlias = Annotated[
+    float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+]
+GlobalLoss: TypeAlias = Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+ValidationAccuracy: TypeAlias = Annotated[
+    float | None,
+    Field(
+        "fraction",
+        "accuracy on the validation examples of the client (`evaluation.validation_fraction`)",
+        heading="validation accuracy",
+    ),
+]
+ValidationLoss: TypeAlias = Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+
+
 class Scores(TypedDict):
-    """The result of an evaluation; None if a value was not measured."""
+    """The result of the evaluation of one model; None if a value was not measured."""
 
-    personal_accuracy: Annotated[
-        float | None,
-        Field(
-            "fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"
-        ),
+    personal_accuracy: PersonalAccuracy
+    personal_loss: PersonalLoss
+    global_accuracy: GlobalAccuracy
+    global_loss: GlobalLoss
+
+
+class TrainedScores(TypedDict):
+    """The evaluation of a model after local training; None if `evaluation.moments` omits it."""
+
+    trained_time_s: Annotated[
+        float | None, Field("s", "end of the last local training; 0 for an initial model")
     ]
-    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data", heading="loss")]
-    global_accuracy: Annotated[
-        float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+    trained_personal_accuracy: PersonalAccuracy
+    trained_personal_loss: PersonalLoss
+    trained_global_accuracy: GlobalAccuracy
+    trained_global_loss: GlobalLoss
+
+
+class UpdatedScores(TypedDict):
+    """The evaluation of a model after the exchange; None if `evaluation.moments` omits it."""
+
+    updated_time_s: Annotated[
+        float | None, Field("s", "end of the last finished round; 0 for an initial model")
     ]
-    global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    updated_personal_accuracy: PersonalAccuracy
+    updated_personal_loss: PersonalLoss
+    updated_global_accuracy: GlobalAccuracy
+    updated_global_loss: GlobalLoss
 
 
-class ValidationScores(TypedDict, total=False):
-    """The result on the validation examples of a client, in runs with `evaluation.validation_fraction`."""
+class ValidationScores(TypedDict):
+    """The result of the evaluation of one model on the validation examples of its client."""
 
-    validation_accuracy: Annotated[
-        float | None,
-        Field(
-            "fraction",
-            "accuracy on the validation examples of the client (`evaluation.validation_fraction`)",
-            heading="validation accuracy",
-        ),
-    ]
-    validation_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    validation_accuracy: ValidationAccuracy
+    validation_loss: ValidationLoss
 
 
-class Evaluated(RoundRecord, Scores, ValidationScores):
-    """A client's model is evaluated; `round` is the client's last finished round.
+class ValidationScoresByMoment(TypedDict, total=False):
+    """The results on the validation examples, in runs with `evaluation.validation_fraction`."""
 
-    The validation scores exist only in runs with `evaluation.validation_fraction`.
+    trained_validation_accuracy: ValidationAccuracy
+    trained_validation_loss: ValidationLoss
+    updated_validation_accuracy: ValidationAccuracy
+    updated_validation_loss: ValidationLoss
+
+
+class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScoresByMoment):
+    """A client's models are evaluated; `round` is the client's last finished round.
+
+    `trained_*` belongs to the model after the last local training: that of this round or, if the client has
+    stopped during its next round, possibly that of the next round. `updated_*` belongs to the model after the
+    exchange of this round. A client that has started afresh has its new initial model in both. The record is
+    written at the end of the round or, for the last evaluation of a client, at the end of the run. The
+    validation scores exist only in runs with `evaluation.validation_fraction`.
     """
 
 
 class Consensus(RecordHead):
-    """The average of the honest clients' models at their latest evaluations (`evaluation.consensus`).
+    """The average of the honest clients' models after the exchange (`evaluation.consensus`).
 
-    It is evaluated at the start, when the slowest honest client has finished a round that is due for
-    evaluation, and at the end of the run.
+    The models are those of their latest evaluations. The average is evaluated at the start, when the slowest
+    honest client has finished a round that is due for evaluation, and at the end of the run.
     """
 
     round: Annotated[int, Field("rounds", "smallest round of an honest client at its latest evaluation")]
@@ -152,7 +197,7 @@ class Consensus(RecordHead):
 
 
 class Theory(RoundRecord):
-    """Loss and gradient of a client's objective, for the paper's bound (`evaluation.theory`)."""
+    """Loss and gradient of a client's objective after the exchange (`evaluation.theory`)."""
 
     loss: Annotated[float | None, Field("nats", "objective f on all training data of the client")]
     gradient_norm: Annotated[float | None, Field("norm of a gradient", "length of the gradient of f")]
@@ -269,7 +314,10 @@ class FaultRecord(FaultHead, total=False):
 
 
 class FinalModel(RecordHead):
-    """The hash of a client's model at the end of the run."""
+    """The hash of a client's last model after local training, or the one after the exchange.
+
+    The latter if `evaluation.moments = "updated"`. It is the model that `output.models = "final"` saves.
+    """
 
     client: Annotated[int, Field("id", "client, counted from 0")]
     blake2b: Annotated[str, Field("hash", "hash of the parameters")]

@@ -15,7 +15,7 @@ from rdpfl_sim.files import lines_inside, read_json_if_present
 from rdpfl_sim.records.files import EVENTS, PROVENANCE, SUMMARY
 from rdpfl_sim.version import __version__
 
-SCHEMA = 2
+SCHEMA = 3
 """The schema that this version writes and reads; stored in `run_started` and summary.json."""
 
 UNSTATED = 1

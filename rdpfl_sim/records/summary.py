@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import NamedTuple
 
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, fields_of
-from rdpfl_sim.records.metrics import STATISTICS, TARGETS, TESTS, RoundMeans
+from rdpfl_sim.records.metrics import MOMENTS, STATISTICS, TARGETS, TESTS, RoundMeans
 from rdpfl_sim.records.record_types import Consensus, RunFinished
 
 OUTCOMES = ("used", "stale", "duplicate", "rejected")
@@ -57,12 +57,20 @@ def _number(unit: str, meaning: str) -> Field:
 
 
 def _accuracies() -> Mapping[str, Field]:
-    fields = {}
+    fields: dict[str, Field] = {}
     for group, test, statistic in product(("honest", "all"), TESTS, STATISTICS):
         words = f"{statistic.phrase} {test} accuracy of {group} clients"
         meaning = f"{words}; {statistic.direction}"
         fields[f"accuracy.{group}.{test}.{statistic.key}"] = Field("fraction", meaning, words)
     return fields
+
+
+def _of_updated(key: str, field: Field) -> Mapping[str, Field]:
+    """Return a key of the section `updated`, which exists if both moments are evaluated."""
+    after = MOMENTS["updated"]
+    return {
+        f"updated.{key}": field._replace(meaning=f"{field.meaning}; {after}", words=f"{field.words} {after}")
+    }
 
 
 def _messages() -> Mapping[str, Field]:
@@ -130,6 +138,12 @@ _THEORY_OF_A_CLIENT = {
     "bound_holds": Field(BOOLEAN, "whether the left-hand side is at most that", "bound holds"),
 }
 
+_TIME_TO_ACCURACY = Field(
+    "s",
+    "simulated time at which the mean personal accuracy of honest clients first reached this value",
+    "simulated time to accuracy <accuracy>",
+)
+
 SUMMARY_FIELDS: Mapping[str, Field] = {
     "schema": Field("number", "version of the file format", "schema"),
     "name": Field("text", "name of the scenario"),
@@ -143,6 +157,11 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     "attack": Field("text", "attack with the options that are not at their default"),
     "topology": Field("text", "topology with the options that are not at their default"),
     "num_parameters": Field("count", "parameters of one model", "number of parameters"),
+    "moment": Field(
+        "text",
+        "moment of every accuracy outside the section `updated`: `trained`, after local training, or "
+        "`updated`, after the exchange (`evaluation.moments`)",
+    ),
     **_accuracies(),
     **_messages(),
     "neighbourhood.byzantine_fraction.<client>": Field(
@@ -214,11 +233,9 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     },
     "num_faults": Field("count", "starts and ends of faults", "number of faults"),
     "simulated_s": Field("s", "simulated time at the end", "simulated time"),
-    "time_to_accuracy_s.<accuracy>": Field(
-        "s",
-        "simulated time at which the mean personal accuracy of honest clients first reached this value",
-        "simulated time to accuracy <accuracy>",
-    ),
+    "time_to_accuracy_s.<accuracy>": _TIME_TO_ACCURACY,
+    **{k: v for key, field in _accuracies().items() for k, v in _of_updated(key, field).items()},
+    **_of_updated("time_to_accuracy_s.<accuracy>", _TIME_TO_ACCURACY),
     "wall.seconds": Field(
         "s", "wall-clock time, earlier sessions included; not part of the digest", "wall-clock time"
     ),
@@ -229,7 +246,10 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     "warnings": Field("texts", "warnings about the scenario and the run"),
     "error": Field("text", "only after a failure: what happened"),
 }
-"""Every key of summary.json by its path. `theory` and `consensus` exist only with these options."""
+"""Every key of summary.json by its path.
+
+`theory` and `consensus` exist only with these options, and `updated` only with `evaluation.moments = "both"`.
+"""
 
 
 class RoundRange(NamedTuple):
@@ -288,7 +308,7 @@ def _metric_names() -> Iterator[tuple[str, QuantityName]]:
     for key, field in SUMMARY_FIELDS.items():
         words, unit = field.words, field.unit
         name = QuantityName(words, unit if unit in UNITS.values() else "")
-        if key == "time_to_accuracy_s.<accuracy>":
+        if key.endswith("time_to_accuracy_s.<accuracy>"):
             for target in map(str, TARGETS):
                 yield _insert(target, key), name._replace(words=_insert(target, words))
         elif words and unit != BOOLEAN:
@@ -313,9 +333,23 @@ def metric_key(path: str) -> str:
     return path if path in METRIC_NAMES else _NUMBER.sub("N", path)
 
 
-def metric_name(path: str) -> QuantityName:
-    """Return the words and the unit of a number in summary.json.
+def moment_of(path: str, headline: str) -> str | None:
+    """Return the moment at which a number was measured, in words, or None; `headline` is `summary.moment`.
 
+    >>> moment_of("accuracy.honest.personal.mean", "trained"), moment_of("messages.sent", "trained")
+    ('after local training', None)
+    """
+    if path.startswith("updated."):
+        return MOMENTS["updated"]
+    depends = path.startswith(("accuracy.", "time_to_accuracy_s.")) or path.endswith(".personal_accuracy")
+    return MOMENTS[headline] if depends else None
+
+
+def metric_name(path: str, moments: Iterable[str] = ()) -> QuantityName:
+    """Return the words and the unit of a number in summary.json; `moments` are those of the runs.
+
+    >>> metric_name("accuracy.honest.personal.mean", ["trained"]).label
+    'Mean personal accuracy of honest clients after local training'
     >>> metric_name("accuracy.honest.personal.worst").label
     'Worst personal accuracy of honest clients'
     >>> metric_name("time_to_accuracy_s.0.85"), metric_name("telemetry.age.-2").label
@@ -325,7 +359,10 @@ def metric_name(path: str) -> QuantityName:
     if name is None:
         return name_from_path(path)
     number = _NUMBER.search(path)
-    return name if number is None else name._replace(words=_insert(number[0], name.words))
+    words = name.words if number is None else _insert(number[0], name.words)
+    found = dict.fromkeys(moment_of(path, moment) for moment in moments)
+    after = " or ".join(moment for moment in found if moment is not None and not words.endswith(moment))
+    return name._replace(words=f"{words} {after}".rstrip())
 
 
 def name_from_path(path: str) -> QuantityName:

@@ -17,7 +17,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.reports.figure_style import (
     BYZANTINE,
     DASHES,
@@ -56,7 +55,7 @@ def points_table(breakdown: Breakdown) -> RenderableType:
 def _table(breakdown: Breakdown, seeds: Sequence[int], with_mean: bool) -> Table:
     """Return a table with one column per seed; `with_mean` adds the mean over all seeds."""
     spec = breakdown.spec
-    title = f"{metric_name(spec.metric).label} minus local training, by {escape_control(spec.path)}"
+    title = f"{spec.metric_label} minus local training, by {escape_control(spec.path)}"
     table = Table(box=rich.box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("value")
     for heading in (*(f"seed {seed}" for seed in seeds), *(["mean"] if with_mean else [])):
@@ -98,7 +97,7 @@ def conclusion_lines(breakdown: Breakdown) -> list[str]:
     if not breakdown.crossings:
         return ["No result: every seed has a failed run."]
     margin = f" by more than {spec.margin:g}" if spec.margin else ""
-    metric, point = metric_name(spec.metric).label, breakdown_point(breakdown)
+    metric, point = spec.metric_label, breakdown_point(breakdown)
     return [f"{metric} falls below local training{margin}: {point}.", *_caveats(breakdown)]
 
 
@@ -169,7 +168,7 @@ def breakdown_figure(breakdown: Breakdown) -> Figure:
     axes = figure.subplots()
     style_axes(axes)
     axes.set_xlabel(spec.path, fontsize=12, color=INK)
-    axes.set_ylabel(f"{metric_name(spec.metric).label},\nminus local training", fontsize=12, color=INK)
+    axes.set_ylabel(f"{spec.metric_label},\nminus local training", fontsize=12, color=INK)
     axes.axhline(-spec.margin, color=INK, lw=1.2)
     threshold = "local training minus the margin" if spec.margin else "local training"
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_breakdown_point(axes, breakdown)]

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter, NullLocator
 
-from rdpfl_sim.records.summary import metric_name, name_from_path
+from rdpfl_sim.records.summary import name_from_path
 from rdpfl_sim.reports.figure_style import (
     CHARACTERS_PER_INCH,
     FAINT,
@@ -83,7 +83,7 @@ def chart_figure(sweep: Sweep, panels: Mapping[str, Chart], width: float) -> Fig
         axes.xaxis.label.set(fontsize=FONT_SIZE, color=INK, parse_math=False)
     if first.categories:
         _label_categories(figure, grid[0, 0], first.categories, panel_width)
-    y_label = fit_lines(metric_name(first.y).label, num_rows * PANEL_HEIGHT - 0.3)
+    y_label = fit_lines(sweep.metric_label(first.y), num_rows * PANEL_HEIGHT - 0.3)
     if num_rows == 1:
         grid[0, 0].set_ylabel(y_label)
     label = grid[0, 0].yaxis.label if num_rows == 1 else figure.supylabel(y_label)
@@ -119,7 +119,7 @@ def _add_legend(figure: Figure, title: str, groups: Mapping[int, str], is_joined
 def variable_label(sweep: Sweep, variable: Variable) -> str:
     """Return a variable in words, with its unit: as sweep.json names it, or as its component describes it."""
     if variable.kind is Kind.METRIC:
-        return metric_name(variable.name).label
+        return sweep.metric_label(variable.name)
     words = sweep.plan.get("words", {})
     for name in (variable.name, f"{variable.name}.name"):
         if name in words:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.files import METRICS_FILE
-from rdpfl_sim.records.metrics import parse_metrics
+from rdpfl_sim.records.metrics import MOMENTS, parse_metrics
 from rdpfl_sim.records.reader import Record, parse_record
 from rdpfl_sim.records.record_types import MESSAGE_PREFIX
 from rdpfl_sim.reports.text import duration, escape_control, fault_text, quantity, score, short_count
@@ -137,7 +137,7 @@ class Dashboard:
         activity = f"{'activity':10}" if width >= MIN_WIDTH_FOR_ACTIVITY else ""
         heading = f"{'':{digits}}  {'client':11}{activity}round   now"
         if width >= MIN_WIDTH_FOR_CURVES:
-            scale = f"   accuracy, {low:.2f} to {high:.2f}"
+            scale = f"   accuracy {MOMENTS[self.stats.moment]}, {low:.2f} to {high:.2f}"
             heading += scale if len(heading + scale) <= width else "   accuracy"
         yield _line(heading, "dim", width)
         for client, stats in worst:
@@ -235,7 +235,8 @@ class ClientStats:
 class LiveStats:
     """Statistics of a run, updated with lines of events.jsonl, or of metrics.csv if there are no events."""
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: int, moment: str = "trained") -> None:
+        self.moment = moment
         self.clients = [ClientStats() for _ in range(num_clients)]
         self.time_s = 0.0
         self.messages: Counter[str] = Counter()
@@ -290,12 +291,13 @@ class LiveStats:
         except ValueError as error:
             raise RunError(f"{METRICS_FILE} is damaged: {error}") from error
         for row in rows:
-            self.time_s = row["time_s"]
+            values: Mapping[str, Any] = row
+            self.time_s = max(self.time_s, row["trained_time_s"] or 0.0, row["updated_time_s"] or 0.0)
             if row["client"] not in range(len(self.clients)):
                 raise RunError(f"{METRICS_FILE} is damaged: there is no client {row['client']}")
             client = self.clients[row["client"]]
             client.is_byzantine = bool(row["byzantine"])
-            client.add_evaluation(row["round"], row["personal_accuracy"])
+            client.add_evaluation(row["round"], values[f"{self.moment}_personal_accuracy"])
 
     def _add(self, record: Record) -> None:
         self.time_s = record["time_s"]
@@ -314,7 +316,7 @@ class LiveStats:
                 self._add_estimate(record)
             case "evaluated":
                 client = self.clients[record["client"]]
-                client.add_evaluation(record["round"], record["personal_accuracy"])
+                client.add_evaluation(record["round"], record[f"{self.moment}_personal_accuracy"])
             case "fault":
                 self._add_fault(record)
             case "run_finished":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 import networkx as nx
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.files import remove_partial
 from rdpfl_sim.records.files import SUMMARY
+from rdpfl_sim.records.metrics import MOMENTS, headline_moment
 from rdpfl_sim.records.reader import RunReader, Topology
 from rdpfl_sim.reports.figure_style import (
     BYZANTINE,
@@ -64,18 +65,18 @@ def draw(run_dir: Path) -> list[Path]:
     for name in (CURVES_PNG, TOPOLOGY_PNG):
         remove_partial(run_dir / name)
     reader = RunReader(run_dir)
-    rows = reader.read_metrics()
+    rows: list[Mapping[str, Any]] = [*reader.read_metrics()]
+    moment = headline_moment(reader.read_scenario())
+    columns = ("client", f"{moment}_time_s", "round", f"{moment}_personal_accuracy")
     honest, byzantine = (
         client_curves(
-            (row["client"], row["time_s"], row["round"], row["personal_accuracy"])
-            for row in rows
-            if bool(row["byzantine"]) is is_byzantine
+            tuple(row[column] for column in columns) for row in rows if bool(row["byzantine"]) is is_byzantine
         )
         for is_byzantine in (False, True)
     )
     topology = reader.read_topology()
     summary = reader.read_summary() or {"name": run_dir.name}  # unfinished runs have no summary
-    name, description = summary["name"], _description(summary, topology)
+    name, description = summary["name"], f"{_description(summary, topology)}, tested {MOMENTS[moment]}"
     return [
         save(curves_figure(honest, byzantine, name, description), run_dir / CURVES_PNG),
         save(topology_figure(topology, honest, name, description), run_dir / TOPOLOGY_PNG),
@@ -258,7 +259,7 @@ class Curve(NamedTuple):
 Curves: TypeAlias = dict[int, Curve]
 
 
-def client_curves(evaluations: Iterable[tuple[int, float, int, float | None]]) -> Curves:
+def client_curves(evaluations: Iterable[tuple[Any, ...]]) -> Curves:
     """Return the finite values of each client; an evaluation is (client, time, round, value)."""
     points: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
     for client, time_s, round_, value in evaluations:
@@ -268,7 +269,7 @@ def client_curves(evaluations: Iterable[tuple[int, float, int, float | None]]) -
 
 
 def frame_curves(metrics: pl.DataFrame, column: str = "personal_accuracy") -> Curves:
-    """Return the curves of the clients in a frame of `Run.metrics`."""
+    """Return the curves of the clients in a frame of `Run.evaluations`."""
     return client_curves(metrics.select("client", "time_s", "round", column).iter_rows())
 
 

@@ -80,6 +80,11 @@ def provenance_table(provenance: JsonObject | None, digest: str | None) -> Rende
 
 
 def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
+    after, other = metrics.MOMENTS["updated" if summary.get("moment") == "updated" else "trained"], ""
+    if updated := ((summary.get("updated") or {}).get("accuracy") or {}).get("honest"):
+        mean = (updated["personal"] or {}).get("mean")
+        other = f"; {metrics.MOMENTS['updated']}, the honest mean is {score(mean)}"
+    yield "measured", f"{after}{other}"
     messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
     yield "messages", f"{messages['sent']:,} sent: {_counts(messages, 'delivered', 'lost', 'in_flight')}"
     yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES, 'left_over')}"

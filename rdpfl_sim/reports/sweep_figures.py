@@ -16,7 +16,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.reports.chart_figure import (
     COLUMN_INCHES,
     PAGE_INCHES,
@@ -59,7 +58,7 @@ def metric_figure(sweep: Sweep, layout: TableLayout, name: str) -> Figure | None
         if not 4 <= len(found.rows) * len(found.columns) <= MAX_CELLS:
             return None
         rows, columns = (_axis_labels(sweep, axes) for axes in (found.corner, found.across))
-        return heat_map_figure(found, metric_name(layout.metrics[name]).label, rows, columns)
+        return heat_map_figure(found, sweep.metric_label(layout.metrics[name]), rows, columns)
     if not found:
         return None
     [first, *others] = found.values()

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rdpfl_sim.files import make_folder
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.records.record_types import RoundRecord, Scores, ValidationScores
 
 EVALUATION_TAGS = {
-    name: "/".join(reversed(name.split("_")))
+    f"{moment}_{name}": "/".join([*reversed(name.split("_")), moment])
+    for moment in MOMENTS
     for name in (*Scores.__annotations__, *ValidationScores.__annotations__)
 }
-"""The tags of scores, such as `accuracy/personal`."""
+"""The tags of scores, such as `accuracy/personal/trained`."""
 HONEST_MEAN = "honest-mean"
 AVERAGE_MODEL = "average-model"
 CONSENSUS_TAGS = {
@@ -42,8 +44,8 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
             for key, tag in CONSENSUS_TAGS.items():
                 if record[key] is not None:
                     series[AVERAGE_MODEL][tag].extend((record["round"], record["time_s"], record[key]))
-        for tag, value in _tagged_numbers(record):
-            client, round_, time_s = record["client"], record["round"], record["time_s"]
+        for tag, time_s, value in _tagged_numbers(record):
+            client, round_ = record["client"], record["round"]
             kind = "byzantine" if client in byzantine else "honest"
             series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in byzantine:
@@ -71,8 +73,8 @@ def write_series(series: Mapping[str, Series], folder: Path) -> None:
                     writer.add_scalar(tag, value, int(round_), walltime=time_s)
 
 
-def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
-    """Yield the tags and values of a record, except missing values."""
+def _tagged_numbers(record: Record) -> Iterator[tuple[str, float, float]]:
+    """Yield the tags, times and values of a record, except missing values."""
     match record["event"]:
         case "evaluated":
             tags = EVALUATION_TAGS
@@ -85,4 +87,5 @@ def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
     for key, tag in tags.items():
         value = record.get(key)
         if isinstance(value, int | float):
-            yield tag, float(value)
+            own_time = f"{key.partition('_')[0]}_time_s"  # of the evaluated model
+            yield tag, record[own_time if own_time in record else "time_s"], float(value)

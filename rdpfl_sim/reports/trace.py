@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import orjson
 
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.reports.text import change_text
 from rdpfl_sim.world.faults.timeline import FaultTimeline
@@ -60,8 +61,9 @@ class MessageOutcomes:
 class TraceWriter:
     """Writes the events of a trace from the records of a run, in order."""
 
-    def __init__(self, file: BinaryIO, topology: Topology, outcomes: MessageOutcomes) -> None:
+    def __init__(self, file: BinaryIO, topology: Topology, outcomes: MessageOutcomes, moment: str) -> None:
         self._file = file
+        self._moment = moment
         self._byzantine = frozenset(topology["byzantine"])
         self._outcomes = outcomes
         self._tracks = [Track() for _ in range(topology["num_clients"])]
@@ -75,7 +77,8 @@ class TraceWriter:
         """Write the names of all tracks."""
         self._file.write(b'{"displayTimeUnit":"ms","otherData":' + orjson.dumps({"run": title}))
         self._file.write(b',"traceEvents":[\n')
-        for order, (group, name) in enumerate(((RUN, title), (CLIENTS, "clients"), (ACCURACY, "accuracy"))):
+        accuracy = f"accuracy {MOMENTS[self._moment]}"
+        for order, (group, name) in enumerate(((RUN, title), (CLIENTS, "clients"), (ACCURACY, accuracy))):
             self._name("process", group, group, name, order)
         self._name("thread", RUN, FAULT_TRACK, "faults", 0)
         for client in range(len(self._tracks)):
@@ -126,15 +129,17 @@ class TraceWriter:
             self._client_instant(recipient, kind, "message", record)
 
     def _write_evaluation(self, record: Record) -> None:
-        client, accuracy = record["client"], record["personal_accuracy"]
+        client, accuracy = record["client"], record[f"{self._moment}_personal_accuracy"]
         if accuracy is None:
             return
-        self._counter(self._label(client), accuracy)
+        evaluated_us = round(1e6 * record[f"{self._moment}_time_s"])
+        self._counter(self._label(client), accuracy, evaluated_us)
         if client not in self._byzantine:
             self._honest_accuracy[client] = accuracy
             num_evaluated = len(self._honest_accuracy)
             if num_evaluated == len(self._tracks) - len(self._byzantine):
-                self._counter("honest mean", sum(self._honest_accuracy.values()) / num_evaluated)
+                mean = sum(self._honest_accuracy.values()) / num_evaluated
+                self._counter("honest mean", mean, self._now_us)
 
     def _write_fault(self, record: Record) -> None:
         change = change_text(record)
@@ -182,8 +187,8 @@ class TraceWriter:
     def _on_client(self, client: int, **event: object) -> None:
         self._write(**event, pid=CLIENTS, tid=FIRST_CLIENT_TRACK + client)
 
-    def _counter(self, name: str, accuracy: float) -> None:
-        place = {"pid": ACCURACY, "tid": ACCURACY, "ts": self._now_us}
+    def _counter(self, name: str, accuracy: float, time_us: int) -> None:
+        place = {"pid": ACCURACY, "tid": ACCURACY, "ts": time_us}
         self._write(name=name, ph="C", **place, args={"accuracy": accuracy})
 
     def _name(self, kind: str, group: int, track: int, name: str, order: int) -> None:
@@ -205,9 +210,13 @@ def write_trace(
     title: str,
     file: BinaryIO,
     progress: Callable[[int], None] = lambda num_records: None,
+    moment: str = "trained",
 ) -> int:
-    """Write the trace of a run and return its number of arrows; `lines` is called twice."""
-    trace = TraceWriter(file, topology, MessageOutcomes(lines()))
+    """Write the trace of a run and return its number of arrows; `lines` is called twice.
+
+    `moment` selects the accuracies to show.
+    """
+    trace = TraceWriter(file, topology, MessageOutcomes(lines()), moment)
     trace.write_header(title)
     for number, line in enumerate(lines(), start=1):
         trace.write_record(parse_record(line, topology["num_clients"]))

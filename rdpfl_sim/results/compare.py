@@ -17,6 +17,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.files import PROVENANCE, SCENARIO
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import RoundRange
 from rdpfl_sim.results.run import Run
@@ -104,7 +105,12 @@ def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
         list(groups),
         differing_settings([group.first for group in groups]),
         {path: [_cell(group, baseline, seeds[group.label], path) for group in groups] for path in paths},
-        [*_unpaired_notes(groups, seeds), *_byzantine_notes(groups, seeds), *_unfinished_notes(groups)],
+        [
+            *_unpaired_notes(groups, seeds),
+            *_byzantine_notes(groups, seeds),
+            *_unfinished_notes(groups),
+            *_moment_notes(groups),
+        ],
     )
 
 
@@ -126,6 +132,16 @@ def _select_metrics(runs: Sequence[Run], extra: Iterable[str]) -> list[str]:
             raise ComparisonError(f"`metric` {path}: no run has this number in its summary.json{similar}")
         selected += known if path == "all" else [path]
     return list(dict.fromkeys(selected))
+
+
+def _moment_notes(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield the moment at which accuracies were measured."""
+    found = dict.fromkeys(MOMENTS[group.first.moment] for group in groups)
+    if len(found) == 1:
+        yield f"Accuracies are measured {next(iter(found))}."
+    else:
+        own = ", ".join(f"{group.label} {MOMENTS[group.first.moment]}" for group in groups)
+        yield f"Accuracies are measured at different moments: {own}."
 
 
 def _unpaired_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> Iterator[str]:

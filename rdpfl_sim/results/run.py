@@ -20,7 +20,7 @@ from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field
 from rdpfl_sim.records.files import EVENTS as EVENTS_FILE
 from rdpfl_sim.records.files import PROVENANCE
-from rdpfl_sim.records.metrics import MetricsRow
+from rdpfl_sim.records.metrics import MOMENTS, MetricsRow, headline_moment
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.records.status import RunStatus
@@ -143,9 +143,27 @@ class Run:
         )
 
     @property
+    def moment(self) -> str:
+        """The moment of accuracies in tables and figures: `trained`, unless only `updated` is evaluated."""
+        return headline_moment(self.scenario)
+
+    def evaluations(self, moment: str | None = None) -> pl.DataFrame:
+        """Return `metrics` at one moment, `trained` or `updated` (default: `Run.moment`).
+
+        Its columns have no prefix: `time_s`, `personal_accuracy`, ...
+        """
+        moment = moment or self.moment
+        if moment not in MOMENTS:
+            raise ValueError(f"moment must be one of {', '.join(MOMENTS)}, not {moment!r}")
+        metrics, prefix = self.metrics, f"{moment}_"
+        others = [f"^{other}_.*$" for other in MOMENTS if other != moment]
+        names = {name: name.removeprefix(prefix) for name in metrics.columns if name.startswith(prefix)}
+        return metrics.select(pl.exclude(others)).rename(names).filter(pl.col("time_s").is_not_null())
+
+    @property
     def latest(self) -> pl.DataFrame:
-        """The last evaluation of each client."""
-        return last_evaluations(self.metrics)
+        """The last evaluation of each client, at the moment of the run."""
+        return last_evaluations(self.evaluations())
 
     @property
     def messages(self) -> pl.LazyFrame:

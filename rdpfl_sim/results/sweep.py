@@ -193,6 +193,15 @@ class Sweep:
         return pl.DataFrame(rows, schema=schema, orient="row")
 
     @cached_property
+    def moments(self) -> list[str]:
+        """The moments at which the runs measure accuracy (`Run.moment`); usually one."""
+        return list(dict.fromkeys(run.run.moment for run in self.runs))
+
+    def metric_label(self, metric: str) -> str:
+        """Return the name of a number in the summaries, with its unit and the moment of its measurement."""
+        return metric_name(metric, self.moments).label
+
+    @cached_property
     def metrics(self) -> list[str]:
         """The paths of all numbers in the summaries, without the schema and the seed."""
         return known_metrics(run.run for run in self.runs)

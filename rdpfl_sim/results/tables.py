@@ -19,6 +19,7 @@ from rdpfl_sim.components.schema import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import EXPLANATION, MeanInterval, mean_interval
+from rdpfl_sim.records.summary import moment_of
 from rdpfl_sim.results.run import flatten
 from rdpfl_sim.results.sweep import HEADLINE, Sweep, SweepRun
 from rdpfl_sim.toml import TomlTable, join_path
@@ -113,6 +114,8 @@ class Table:
     cells: dict[tuple[Labels, Labels], MeanInterval]
     published: dict[tuple[Labels, Labels], float]
     digits: int
+    moments: tuple[str, ...] = ()
+    """the moments at which the accuracies were measured, in words"""
 
     @property
     def has_intervals(self) -> bool:
@@ -121,12 +124,13 @@ class Table:
 
     @property
     def note(self) -> str:
-        """The axes of the columns and the number of seeds."""
+        """The axes of the columns, the moment of the accuracies, and the number of seeds."""
         nums = sorted({estimate.num for estimate in self.cells.values()})
         if not nums:
             return "no run is complete"
         seeds = " to ".join(dict.fromkeys(map(str, (nums[0], nums[-1]))))
         text = f"{seeds} seeds" if nums[-1] > 1 else "one seed"
+        text = f"measured {' or '.join(self.moments)}; {text}" if self.moments else text
         text = f"columns: {', '.join(self.across)}; {text}" if self.across else text
         return f"{text}; published numbers in brackets" if self.published else text
 
@@ -175,7 +179,13 @@ def make_table(sweep: Sweep, layout: TableLayout) -> Table:
         cells=cells,
         published=published,
         digits=layout.digits,
+        moments=_moments(sweep, layout),
     )
+
+
+def _moments(sweep: Sweep, layout: TableLayout) -> tuple[str, ...]:
+    found = (moment_of(path, moment) for path in layout.metrics.values() for moment in sweep.moments)
+    return tuple(dict.fromkeys(moment for moment in found if moment is not None))
 
 
 def _heading(layout: TableLayout, labels: Labels) -> Labels:
@@ -265,7 +275,14 @@ MAX_COLUMNS = 60
 """Maximum number of columns of results.csv, unless all are requested."""
 
 HEADLINES = (
-    *("result.status", "result.error", "result.accuracy.honest.", "result.simulated_s", "result.messages."),
+    *(
+        "result.status",
+        "result.error",
+        "result.moment",
+        "result.accuracy.honest.",
+        "result.simulated_s",
+        "result.messages.",
+    ),
     *("result.rounds_done", "result.byzantine", "result.num_parameters", "result.telemetry.delay_s.mean"),
     *("result.wall.seconds", "result.digest", "result.warnings"),
 )

@@ -19,6 +19,7 @@ from rdpfl_sim.learning.models import MODELS, Precision
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.learning.training import LEARNING_RATE_SCHEDULES
 from rdpfl_sim.methods import METHODS
+from rdpfl_sim.records.metrics import Moments
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
 from rdpfl_sim.world.adversary.threat_model import Level
@@ -244,6 +245,11 @@ class EvaluationSection(Strict):
     every: Count = Field(
         default=5, description="rounds between evaluations; the first and last are always evaluated"
     )
+    moments: Moments = Field(
+        default="both",
+        description="models to evaluate: trained, after the local training; updated, after the exchange with "
+        "neighbours. Tables and figures show trained unless only updated is evaluated",
+    )
     global_test: bool = Field(default=True, description="also evaluate on the global test set")
     global_every: Count | None = Field(
         default=None,
@@ -259,8 +265,8 @@ class EvaluationSection(Strict):
     )
     consensus: bool = Field(
         default=False,
-        description="also evaluate the average model of the honest clients on the global test set, and their "
-        "mean distance from it",
+        description="also evaluate the average model of the honest clients after the exchange on the global "
+        "test set, and their mean distance from it",
     )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
@@ -276,8 +282,9 @@ class OutputSection(Strict):
     figures: bool = Field(default=True, description="draw curves.png and topology.png")
     models: Literal["none", "final", "best"] = Field(
         default="none",
-        description="write the models of all clients to models.safetensors: those at the end of the run, or "
-        "each client's best by validation accuracy (the earliest of equals)",
+        description="write the models of all clients to models.safetensors: the last ones, or each client's "
+        "best by validation accuracy (the earliest of equals). They are the models after local training or, "
+        'with evaluation.moments = "updated", after the exchange',
     )
     telemetry: bool = Field(
         default=True, description="record the distance and the weight of every message used"

@@ -26,6 +26,7 @@ from rdpfl_sim.simulation.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.theory import Trajectory
 from rdpfl_sim.world.adversary.adversary import DelayedMessage, Observations
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
+from rdpfl_sim.world.client import TrainedModel
 from rdpfl_sim.world.faults.fault import End, Start, fault_classes
 from rdpfl_sim.world.jobs import FinishedJob, JobResult
 from rdpfl_sim.world.kernel import Call, Kernel
@@ -89,7 +90,7 @@ class CheckpointWriter:
 VALUES: tuple[type, ...] = (
     *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call, UsedMessage),
     *(DelayedMessage, ScheduledMessage, Observations, Histogram, RoundStats, SenderStats),
-    *(Trajectory, Candidate, FinishedJob, JobResult, Updated, Start, End),
+    *(Trajectory, Candidate, TrainedModel, FinishedJob, JobResult, Updated, Start, End),
 )
 """Classes of the values that a run creates, other than method states."""
 

@@ -1,4 +1,7 @@
-"""Evaluate models. All evaluations due at one simulated time run together, after its other events."""
+"""Evaluate models. All evaluations due at one simulated time run together, after its other events.
+
+The last evaluation of every client is due at the end of the run, where all of them run together.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,57 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
-from rdpfl_sim.records.metrics import TARGETS, MetricsRow
-from rdpfl_sim.records.record_types import ValidationScores
+from rdpfl_sim.records.metrics import MetricsRow, selected_moments
+from rdpfl_sim.records.record_types import TrainedScores, UpdatedScores, ValidationScoresByMoment
 from rdpfl_sim.simulation.consensus import ConsensusMonitor
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.theory import TheoryMonitor
-from rdpfl_sim.world.client import Client
+from rdpfl_sim.world.client import Client, TrainedModel
 from rdpfl_sim.world.jobs import Job
 from rdpfl_sim.world.kernel import EVALUATION, Call, Kernel
+
+NOT_EVALUATED: Mapping[str, float | None] = dict.fromkeys(
+    [*TrainedScores.__annotations__, *UpdatedScores.__annotations__]
+)
+"""The scores of a record whose moments are not selected."""
+
+NOT_VALIDATED: Mapping[str, float | None] = dict.fromkeys(ValidationScoresByMoment.__annotations__)
+"""The same on validation examples, which only some runs have."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to evaluate: the model after a round, which the job of the next round computes."""
+    """The models of a client to evaluate: the trained one, and the one that `job` computes by its update."""
 
     client: Client
     round: int
+    trained: TrainedModel
     job: Job
+    updated_s: float
+    is_updated_new: bool
+    """Whether the updated model has not been evaluated before."""
     is_global: bool
 
     @property
     def w(self) -> Tensor:
-        """The model vector."""
+        """The updated model."""
         return self.job.updated.state.w[0]
+
+    def model(self, moment: str) -> tuple[float, Tensor]:
+        """Return the time of a moment, and the model vector."""
+        return (self.trained.time_s, self.trained.w[0]) if moment == "trained" else (self.updated_s, self.w)
 
 
 class Evaluations:
     """Evaluates models after the rounds that the scenario selects; keeps the latest evaluation per client."""
 
-    STATE = ("candidates", "latest", "time_to_accuracy_s", "_honest_sum")
+    STATE = ("candidates", "latest", "_honest_sum")
     CALLS = ("_on_end_of_time_step",)
 
     def __init__(
@@ -52,6 +71,8 @@ class Evaluations:
         write: Callable[[MetricsRow], None],
     ) -> None:
         self.section, self.rounds = experiment.scenario.evaluation, experiment.scenario.rounds
+        self.moments = selected_moments(self.section.moments)
+        self.headline = self.moments[0]
         self.byzantine, self.hops = experiment.deployment.byzantine, experiment.deployment.hops
         self.num_honest = experiment.scenario.clients.count - len(self.byzantine)
         self.executor = executor
@@ -63,38 +84,39 @@ class Evaluations:
         self.best = BestModels() if experiment.scenario.output.models == "best" else None
         self.candidates: list[Candidate] = []
         self.latest: dict[int, MetricsRow] = {}
-        self.time_to_accuracy_s: dict[str, float] = {}
-        """The time at which the honest clients' mean accuracy first reached each target, if it did."""
         self._honest_sum = 0.0
 
-    def begin(self, clients: Iterable[Client]) -> None:
-        """Evaluate the initial models."""
-        for client in clients:
-            self._add(client, is_last=True)
-        self.evaluate_pending()
-
     def after_round(self, client: Client) -> None:
-        """Schedule an evaluation of a client that has finished a round, if one is due."""
+        """Schedule an evaluation of a client that has finished a round, if one is due now."""
         round_ = client.state.last_round
-        is_last = round_ == self.rounds
-        if round_ % self.section.every == 0 or is_last:
+        if round_ % self.section.every == 0 and round_ < self.rounds:
             if not self.candidates:
                 self.kernel.call_at(Call(self._on_end_of_time_step), self.kernel.now, EVALUATION)
-            self._add(client, is_last)
+            self._add(client, is_last=False)
 
     def evaluate_changed(self, clients: Iterable[Client]) -> None:
-        """Evaluate final models that have changed since their last evaluation."""
+        """Evaluate clients with models that are new, or have changed since their last evaluation."""
         for client in clients:
-            if client.state.needs_evaluation:
+            state = client.state
+            if any(getattr(state, f"is_{moment}_new") for moment in self.moments):
                 self._add(client, is_last=True)
         self.evaluate_pending()
 
     def evaluate_pending(self) -> None:
-        """Evaluate all pending models."""
+        """Evaluate all pending models. Equal models of a client are evaluated once."""
         candidates, self.candidates = self.candidates, []
-        jobs = [EvalJob(candidate.client.id, candidate.w, candidate.is_global) for candidate in candidates]
-        for candidate, result in zip(candidates, self.executor.evaluate(jobs), strict=True):
-            self._report(candidate, scores_of(result))
+        jobs: list[EvalJob] = []
+        indices: list[list[int]] = []
+        for candidate in candidates:
+            indices.append([])
+            for moment in self.moments:
+                _, w = candidate.model(moment)
+                if not indices[-1] or not torch.equal(w, jobs[-1].w):
+                    jobs.append(EvalJob(candidate.client.id, w, candidate.is_global))
+                indices[-1].append(len(jobs) - 1)
+        results = self.executor.evaluate(jobs)
+        for candidate, of_moments in zip(candidates, indices, strict=True):
+            self._report(candidate, [results[index] for index in of_moments])
         self._report_consensus(is_last=False)
 
     def end(self, clients: Iterable[Client]) -> None:
@@ -103,65 +125,77 @@ class Evaluations:
         self._report_consensus(is_last=True)
 
     def _add(self, client: Client, is_last: bool) -> None:
-        """Add a client's model to the pending evaluations, with the client's last finished round."""
-        round_, client.state.needs_evaluation = client.state.last_round, False
+        """Add a client's models to the pending evaluations, with the client's last finished round."""
+        state = client.state
         every = self.section.global_every or self.section.every
-        is_global = self.section.global_test and (is_last or round_ % every == 0)
-        self.candidates.append(Candidate(client, round_, client.state.job, is_global))
+        is_global = self.section.global_test and (is_last or state.last_round % every == 0)
+        self.candidates.append(
+            Candidate(
+                client,
+                state.last_round,
+                state.trained,
+                state.job,
+                state.updated_s,
+                state.is_updated_new,
+                is_global,
+            )
+        )
+        state.is_trained_new = state.is_updated_new = False
 
     def _on_end_of_time_step(self, _: Call) -> None:
         self.evaluate_pending()
 
-    def _report(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
-        """Record the evaluation of a model."""
+    def _report(self, candidate: Candidate, results: Iterable[EvalResult]) -> None:
+        """Record the evaluation of a client."""
         candidate.client.report_update()
         client, recorder = candidate.client.id, self.recorder
+        scores = {**NOT_EVALUATED, **(NOT_VALIDATED if self.section.validation_fraction > 0 else {})}
+        for moment, result in zip(self.moments, results, strict=True):
+            scores[f"{moment}_time_s"], _ = candidate.model(moment)
+            scores |= {f"{moment}_{name}": value for name, value in _scores(result).items()}
         recorder.event("evaluated", client=client, round=candidate.round, **scores)
-        if self.theory is not None and client not in self.byzantine:
+        if self.theory is not None and candidate.is_updated_new and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
         if self.consensus is not None and client not in self.byzantine:
             self.consensus.observe(client, candidate.round, candidate.w)
         if self.best is not None:
-            accuracy = scores["validation_accuracy"]
+            accuracy = scores[f"{self.headline}_validation_accuracy"]
             assert accuracy is not None, "the best models are chosen by validation accuracy"
-            self.best.observe(client, accuracy, candidate.w)
+            self.best.observe(client, accuracy, candidate.model(self.headline)[1])
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
-        self.add(self.kernel.now, client, candidate.round, {**scores, **details})
+        self.add(client, candidate.round, {**scores, **details})
 
     def _report_consensus(self, is_last: bool) -> None:
         """Record the average model of the honest clients, if it is due."""
         if self.consensus is not None and self.consensus.is_due(is_last):
             self.recorder.event("consensus", **self.consensus.evaluate())
 
-    def add(self, time_s: float, client: int, round_: int, scores: Mapping[str, Any]) -> None:
+    def add(self, client: int, round_: int, scores: Mapping[str, Any]) -> None:
         """Write the row of an evaluation, and update the honest clients' mean accuracy."""
         if client not in self.byzantine:
-            self._honest_sum += _accuracy(scores) - _accuracy(self.latest.get(client, {}))
+            self._honest_sum += self._accuracy(scores) - self._accuracy(self.latest.get(client, {}))
         row = {
-            "time_s": time_s,
             "client": client,
             "byzantine": int(client in self.byzantine),
             "round": round_,
-            **dict.fromkeys(ValidationScores.__annotations__),
+            **NOT_VALIDATED,
             **scores,
         }
         self.latest[client] = cast("MetricsRow", row)
         self.write(self.latest[client])
-        mean = self.honest_mean
-        for target in TARGETS[len(self.time_to_accuracy_s) :]:
-            if mean is None or mean < target - SLACK:
-                break
-            self.time_to_accuracy_s[str(target)] = time_s
 
     @property
     def honest_mean(self) -> float | None:
         """The mean personal accuracy of the honest clients at their latest evaluations."""
         return self._honest_sum / self.num_honest if self.latest else None
 
+    def _accuracy(self, scores: Mapping[str, Any]) -> float:
+        return float(scores.get(f"{self.headline}_personal_accuracy", 0.0))
 
-def scores_of(result: EvalResult) -> dict[str, float | None]:
-    """Return the scores of an evaluation by column; without a validation split, there are no such columns."""
+
+def _scores(result: EvalResult) -> dict[str, float | None]:
+    """Return the scores of one model; without a validation split, there are none on validation examples."""
     evaluations = {"personal": result.personal, "global": result.on_global}
     if result.validation is not None:
         evaluations["validation"] = result.validation
@@ -170,7 +204,3 @@ def scores_of(result: EvalResult) -> dict[str, float | None]:
         for test, found in evaluations.items()
         for name in ("accuracy", "loss")
     }
-
-
-def _accuracy(scores: Mapping[str, Any]) -> float:
-    return float(scores.get("personal_accuracy", 0.0))

@@ -34,13 +34,17 @@ from rdpfl_sim.simulation.safetensors import (
 from rdpfl_sim.world.client import Client
 
 
-def headline_model(client: Client) -> Tensor:
-    """Return the model of a client that the headline accuracy measures, which is the one that a run saves."""
-    return client.state.learning.w[0]
+def model_at(client: Client, moment: str) -> Tensor:
+    """Return the latest model of a client after local training or after the exchange."""
+    state = client.state
+    return state.trained.w[0] if moment == "trained" else state.learning.w[0]
 
 
 class BestModels:
-    """Each client's model at the evaluation with the highest validation accuracy, the first of equals."""
+    """Each client's model at the evaluation with the highest validation accuracy, the first of equals.
+
+    Accuracies and models are those of the headline moment.
+    """
 
     STATE = ("accuracies", "models")
 
@@ -55,9 +59,12 @@ class BestModels:
             self.models[client] = w.clone()  # a view would keep the matrix of its batch in memory
 
 
-def saved_models(clients: Iterable[Client], best: BestModels | None) -> list[Tensor]:
-    """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last."""
-    return [(headline_model(each) if best is None else best.models[each.id]).cpu() for each in clients]
+def saved_models(clients: Iterable[Client], moment: str, best: BestModels | None) -> list[Tensor]:
+    """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last.
+
+    `moment` is that of the headline accuracy.
+    """
+    return [(model_at(each, moment) if best is None else best.models[each.id]).cpu() for each in clients]
 
 
 @dataclass(frozen=True)

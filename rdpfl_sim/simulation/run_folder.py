@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from io import TextIOWrapper
@@ -42,6 +42,7 @@ from rdpfl_sim.records.files import (
     TRACEBACK,
 )
 from rdpfl_sim.records.metrics import METRICS, MetricsRow
+from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
 
@@ -93,6 +94,11 @@ class RunFolder:
     def write_metrics(self, row: MetricsRow) -> None:
         """Append one evaluation of one client to metrics.csv."""
         self._metrics.writerow(row)
+
+    def read_metrics(self) -> Iterator[MetricsRow]:
+        """Yield all rows of metrics.csv so far."""
+        self._metrics_file.flush()
+        return RunReader(self.path).metrics_rows()
 
     @property
     def scenario(self) -> str:

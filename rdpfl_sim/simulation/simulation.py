@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import Models, blocks_of, headline_model, saved_models
+from rdpfl_sim.simulation.models import Models, blocks_of, model_at, saved_models
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -144,7 +144,6 @@ class Simulation:
             self.training_times,
             changes=deployment.changes(),
             initial_state=experiment.initial_state,
-            on_departure=self.evaluations.evaluate_changed,
             on_end=partial(self.end, RunStatus.FINISHED),
         )
         self.checkpoint_writer = (
@@ -180,7 +179,7 @@ class Simulation:
             self.started_s -= self.wall_s
         else:
             self._record_start()
-            self.evaluations.begin(self.clients)
+            self.evaluations.evaluate_changed(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
@@ -198,7 +197,7 @@ class Simulation:
         self._show_progress()
         self._record_end()
         summary, experiment = summarise(self), self.experiment
-        vectors = saved_models(self.clients, self.evaluations.best)
+        vectors = saved_models(self.clients, self.evaluations.headline, self.evaluations.best)
         if self.files is not None:
             self.files.sync()
             if self.scenario.output.models != "none" and self.status is not RunStatus.INTERRUPTED:
@@ -268,6 +267,7 @@ class Simulation:
             rounds=self.scenario.rounds,
             exchanges=self.experiment.method.exchanges,
             message_form=self.experiment.message_form(),
+            trained_model=self.experiment.method.trained_model,
             messages_per_sender=timing.mailbox_per_sender,
             prefer=timing.prefer,
             on_training=self._on_training,
@@ -317,8 +317,12 @@ class Simulation:
 
     def _record_end(self) -> None:
         for client in self.clients:
-            self.recorder.model(client.id, headline_model(client))
+            self.recorder.model(client.id, model_at(client, self.evaluations.headline))
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
+
+    def evaluated_rows(self) -> Iterable[MetricsRow]:
+        """Return the rows of all evaluations so far."""
+        return self.metrics if self.files is None else self.files.read_metrics()
 
     def count_messages(self) -> dict[str, int]:
         """Return the counts of messages by outcome."""

@@ -45,6 +45,11 @@ def summarise(simulation: Simulation) -> JsonObject:
     )
     evaluations, telemetry = simulation.evaluations, simulation.telemetry.summary()
     latest, theory, consensus = evaluations.latest, evaluations.theory, evaluations.consensus
+    headline, *others = evaluations.moments
+    times_s = metrics.times_to_accuracy(
+        simulation.evaluated_rows(), evaluations.moments, evaluations.num_honest
+    )
+    rows = [row for _, row in sorted(latest.items())]
     num_rounds = [client.state.num_rounds for client in simulation.clients]
     return {
         "schema": SCHEMA,
@@ -57,18 +62,26 @@ def summarise(simulation: Simulation) -> JsonObject:
         "byzantine": deployment.byzantine,
         **describe_scenario(scenario),
         "num_parameters": experiment.model.num_parameters,
-        "accuracy": metrics.accuracy(row for _, row in sorted(latest.items())),
+        "moment": headline,
+        "accuracy": metrics.accuracy(rows, headline),
         "messages": simulation.count_messages(),
         "neighbourhood": asdict(deployment.neighbourhoods),
         "telemetry": {
             **telemetry,
-            "by_hops": metrics.with_accuracy(telemetry["by_hops"], latest.values()),
+            "by_hops": metrics.with_accuracy(telemetry["by_hops"], latest.values(), headline),
         },
         **({} if theory is None else {"theory": theory.summary(dict(enumerate(num_rounds)))}),
         **({} if consensus is None else {"consensus": consensus.latest}),
         "num_faults": simulation.world.num_changes,
         "simulated_s": simulation.kernel.now,
-        "time_to_accuracy_s": evaluations.time_to_accuracy_s,
+        "time_to_accuracy_s": times_s[headline],
+        **{
+            moment: {
+                "accuracy": metrics.accuracy(rows, moment),
+                "time_to_accuracy_s": times_s[moment],
+            }
+            for moment in others
+        },
         "wall": {
             "seconds": time.monotonic() - simulation.started_s,
             "device": str(experiment.device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rdpfl_sim.errors import RunError
@@ -40,8 +40,12 @@ class TrackedClient:
     num_rounds: int = 0
     last_round: int = 0
     """The last finished round, or 0."""
-    is_untested: bool = True
-    """Whether the model has changed since its last evaluation."""
+    trained_s: float = 0.0
+    """The end of the last training, or the time of a fresh start."""
+    updated_s: float = 0.0
+    """The end of the last round, or the time of a fresh start."""
+    untested: set[str] = field(default_factory=lambda: {"trained", "updated"})
+    """The models that have changed since the last evaluation."""
 
 
 class ClientChecks:
@@ -77,6 +81,8 @@ class ClientChecks:
                 line, f"the training of client {record['client']} should end at {state.time_s} s"
             )
         state.phase, state.time_s = ClientPhase.GATHERING, record["time_s"]
+        state.trained_s = record["time_s"]
+        state.untested.add("trained")
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Check that the client was waiting for messages, and count the round."""
@@ -84,7 +90,8 @@ class ClientChecks:
         state.phase, state.time_s = ClientPhase.IDLE, record["time_s"]
         state.round += 1
         state.num_rounds += 1
-        state.last_round, state.is_untested = record["round"], True
+        state.last_round, state.updated_s = record["round"], record["time_s"]
+        state.untested.add("updated")
 
     def fault(self, record: FaultRecord, line: int) -> None:
         """Apply a fault to the clients and their neighbours."""
@@ -146,7 +153,8 @@ class ClientChecks:
             state.time_s = record["time_s"]
             if state.round <= self.last_round:
                 if record.get("fresh"):
-                    state.is_untested = True
+                    state.trained_s = state.updated_s = record["time_s"]
+                    state.untested |= {"trained", "updated"}
                     self.restarted_at_s[client] = record["time_s"]
                 if record.get("catch_up", True):
                     state.round = furthest[client]

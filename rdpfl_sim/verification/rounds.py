@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
-from rdpfl_sim.records.metrics import MetricsRow
+from rdpfl_sim.records.metrics import MetricsRow, selected_moments
 from rdpfl_sim.records.record_types import (
     Consensus,
     EstimateRecord,
@@ -18,7 +19,7 @@ from rdpfl_sim.records.record_types import (
     RunFinished,
     TrainingFinished,
     TrainingStarted,
-    ValidationScores,
+    ValidationScoresByMoment,
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
@@ -271,7 +272,14 @@ class ConsensusRecords:
         return is_overdue
 
 
-VALIDATION = ValidationScores.__annotations__.keys()
+VALIDATION = ValidationScoresByMoment.__annotations__.keys()
+
+
+class DueEvaluation(NamedTuple):
+    """The time at which a client is to be evaluated, and the end of its training before that."""
+
+    time_s: float
+    trained_s: float
 
 
 class EvaluationChecks:
@@ -290,18 +298,18 @@ class EvaluationChecks:
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
         self.has_validation = scenario.evaluation.validation_fraction > 0
         self.averages = ConsensusRecords(scenario, byzantine)
+        self.moments = selected_moments(scenario.evaluation.moments)
         self.rows, self.clients, self.telemetry = iter(rows), clients, telemetry
-        self.due: dict[tuple[int, int], float] = {}
-        """The clients and rounds to be evaluated before simulated time advances, with the due time."""
+        self.due: dict[tuple[int, int], DueEvaluation] = {}
+        """The clients and rounds to be evaluated before simulated time advances."""
 
     def evaluated(self, record: Evaluated, line: int) -> None:
-        """Check that the evaluation was due, and check its row of metrics.csv."""
+        """Check that the evaluation was due, its times, and its row of metrics.csv."""
         client = record["client"]
         self.evaluations.num_items += 1
         state = self.clients.states[client]
-        state.is_untested = False
-        due_s = self.due.pop((client, record["round"]), None)
-        if due_s is None and record["round"] != state.last_round:
+        due = self.due.pop((client, record["round"]), None)
+        if due is None and record["round"] != state.last_round:
             self.evaluations.violated(
                 line, f"the last finished round of client {client} is {state.last_round}"
             )
@@ -309,12 +317,20 @@ class EvaluationChecks:
         if record.keys() & VALIDATION != (VALIDATION if self.has_validation else set()):
             found = sorted(record.keys() & VALIDATION)
             self.evaluations.violated(line, f"the record has the validation scores {found}")
+        trained_s, updated_s = (
+            (state.trained_s, state.updated_s) if due is None else (due.trained_s, due.time_s)
+        )
+        for moment, time_s in (("trained", trained_s), ("updated", updated_s)):
+            self._check_moment(moment, time_s, record, line)
+        state.untested = state.untested if due else set()
         row = next(self.rows, None)
         if row is None:
             self.evaluations.violated(line, "metrics.csv has no row for this evaluation")
             return
-        expected = {**dict.fromkeys(VALIDATION), **record}
-        del expected["event"]
+        expected = {
+            **dict.fromkeys(VALIDATION),
+            **{key: value for key, value in record.items() if key not in ("event", "time_s")},
+        }
         wrong = difference(row, {**expected, **self.telemetry.of_evaluation(client)})
         if wrong is not None:
             self.evaluations.violated(line, f"metrics.csv: {wrong}")
@@ -326,11 +342,27 @@ class EvaluationChecks:
             self.evaluations.violated(line, "the average of the models was not due for this round")
         self.averages.close()
 
+    def _check_moment(self, moment: str, time_s: float, record: Evaluated, line: int) -> None:
+        """Check that the scores of a moment are present if it is selected, with the right time."""
+        scores = {key: value for key, value in record.items() if key.startswith(f"{moment}_")}
+        found = scores[f"{moment}_time_s"]
+        if moment not in self.moments:
+            if any(value is not None for value in scores.values()):
+                self.evaluations.violated(line, f"evaluation.moments does not select {moment}")
+        elif found != time_s or scores[f"{moment}_personal_accuracy"] is None:
+            client = record["client"]
+            self.evaluations.violated(
+                line, f"the {moment} model of client {client} is from {time_s} s, not {found} s"
+            )
+
     def round_finished(self, record: RoundFinished, line: int) -> None:
-        """Add an evaluation after this round, if one is due."""
+        """Add an evaluation after this round, if one is due; the last one is due at the end of the run."""
         self._check_due(line, record["time_s"])
-        if record["round"] % self.every == 0 or record["round"] == self.last_round:
-            self.due[record["client"], record["round"]] = record["time_s"]
+        client, round_ = record["client"], record["round"]
+        if round_ % self.every == 0 and round_ < self.last_round:
+            state = self.clients.states[client]
+            self.due[client, round_] = DueEvaluation(record["time_s"], state.trained_s)
+            state.untested = set()
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that no earlier evaluation is missing."""
@@ -339,9 +371,15 @@ class EvaluationChecks:
     def run_finished(self, record: RunFinished, line: int) -> None:
         """Check that no evaluation is missing, except at the last instant of an interrupted run."""
         self._check_due(line, record["time_s"] if record["status"] == RunStatus.INTERRUPTED else inf)
-        untested = [client for client, state in enumerate(self.clients.states) if state.is_untested]
+        untested = [
+            (client, moment)
+            for client, state in enumerate(self.clients.states)
+            for moment in self.moments
+            if moment in state.untested
+        ]
         if RunStatus(record["status"]).is_complete and untested:
-            self.evaluations.violated(line, f"the last model of client {untested[0]} was not evaluated")
+            client, moment = untested[0]
+            self.evaluations.violated(line, f"the last {moment} model of client {client} was not evaluated")
         if RunStatus(record["status"]).is_complete and self.averages.is_stale:
             self.evaluations.violated(line, "the last average of the models was not evaluated")
         if next(self.rows, None) is not None:
@@ -350,7 +388,7 @@ class EvaluationChecks:
     def _check_due(self, line: int, now_s: float) -> None:
         if self.averages.is_overdue(now_s):
             self.evaluations.violated(line, "an average of the models was not evaluated when it was due")
-        overdue = [which for which, since_s in self.due.items() if since_s < now_s]
+        overdue = [which for which, due in self.due.items() if due.time_s < now_s]
         for client, round_ in overdue:
             self.evaluations.violated(line, f"client {client} was not evaluated after round {round_}")
             del self.due[client, round_]

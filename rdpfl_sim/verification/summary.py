@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records import metrics
-from rdpfl_sim.records.metrics import TARGETS, MetricsRow
+from rdpfl_sim.records.metrics import TARGETS, MetricsRow, selected_moments
 from rdpfl_sim.records.record_types import (
     Consensus,
     MessageDelivered,
@@ -219,7 +219,8 @@ class SummaryChecks:
             self.numbers.unchecked = "the records do not end with run_finished"
             return
         num_honest = len(self.clients.states) - len(self.files.byzantine)
-        self._compare(summary, of_metrics(self.files.metrics, self.files.byzantine, num_honest))
+        moments = self.files.scenario.evaluation.moments
+        self._compare(summary, of_metrics(self.files.metrics, self.files.byzantine, num_honest, moments))
         if self.first is not None and self.last is not None:
             self._compare(summary, self._from_records(self.first, self.last))
 
@@ -281,37 +282,60 @@ def _without_head(record: Mapping[str, Any]) -> JsonObject:
     return {key: value for key, value in record.items() if key not in RecordHead.__annotations__}
 
 
-def of_metrics(rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int) -> JsonObject:
-    """Return the numbers of the summary that follow from metrics.csv."""
-    latest: dict[int, MetricsRow] = {}
-    times_s: dict[str, float] = {}
-    total = 0.0
-    for row in rows:
-        client, before = row["client"], latest.get(row["client"])
-        if client not in byzantine:
-            total += (row["personal_accuracy"] or 0.0) - ((before and before["personal_accuracy"]) or 0.0)
-        latest[client] = row
-        for target in TARGETS[len(times_s) :]:
-            if total / num_honest >= target - SLACK:
-                times_s[str(target)] = row["time_s"]
-    honest = [row for client, row in latest.items() if client not in byzantine]
-    groups = {"honest": honest, "all": [*latest.values()]}
-    tests = metrics.tests_of(groups["all"])
-    return {
-        "accuracy": {
-            group: {test: _statistics(_accuracies(members, test)) for test in tests}
-            for group, members in groups.items()
-        },
-        "time_to_accuracy_s": times_s,
+def of_metrics(
+    rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int, moments: str
+) -> JsonObject:
+    """Return the numbers of the summary that follow from metrics.csv, with `evaluation.moments`."""
+    rows = list(rows)
+    latest = {row["client"]: row for row in rows}
+    groups = {
+        "honest": [row for client, row in latest.items() if client not in byzantine],
+        "all": [*latest.values()],
     }
+    sections: dict[str, JsonObject] = {
+        moment: {
+            "accuracy": {
+                group: {
+                    test: _statistics(_accuracies(members, moment, test))
+                    for test in metrics.tests_of(groups["all"], moment)
+                }
+                for group, members in groups.items()
+            },
+            "time_to_accuracy_s": _times_to_accuracy(rows, byzantine, num_honest, moment),
+        }
+        for moment in selected_moments(moments)
+    }
+    headline = next(iter(sections))
+    return {"moment": headline, **sections.pop(headline), **sections}
+
+
+def _times_to_accuracy(
+    rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest: int, moment: str
+) -> dict[str, float]:
+    """Return the first time at which the mean over all honest clients is at least each target."""
+    changes: dict[float, dict[int, float]] = {}
+    for row in rows:
+        values: Mapping[str, Any] = row
+        if row["client"] not in byzantine:
+            at_time = changes.setdefault(values[f"{moment}_time_s"], {})
+            at_time[row["client"]] = values[f"{moment}_personal_accuracy"]
+    latest: dict[int, float] = {}
+    times_s: dict[str, float] = {}
+    for time_s in sorted(changes):
+        latest |= changes[time_s]
+        mean = sum(latest.values()) / num_honest
+        for target in TARGETS:
+            if mean >= target - SLACK:
+                times_s.setdefault(str(target), time_s)
+    return times_s
 
 
 def _num_leaves(value: object) -> int:
     return sum(map(_num_leaves, value.values())) if isinstance(value, dict) else 1
 
 
-def _accuracies(rows: Iterable[MetricsRow], test: str) -> NDArray[np.float64]:
-    found = [cast("Mapping[str, float | None]", row)[f"{test}_accuracy"] for row in rows]
+def _accuracies(rows: Iterable[MetricsRow], moment: str, test: str) -> NDArray[np.float64]:
+    found = [cast("Mapping[str, float | None]", row)[f"{moment}_{test}_accuracy"] for row in rows]
     return np.array([value for value in found if value is not None])
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 
 from simpy import Event, Interrupt
+from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.methods.base import Form, State
+from rdpfl_sim.methods.base import Form, State, Trained
 from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.compute_time import TrainingTimes
@@ -31,6 +32,14 @@ class Phase:
     FINISHED = "finished"
 
 
+@dataclass(frozen=True)
+class TrainedModel:
+    """The model of a client at the end of its last local training, or its initial model."""
+
+    time_s: float
+    w: Tensor  # (1, d)
+
+
 @dataclass
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
@@ -39,12 +48,15 @@ class ClientState:
     """
 
     STATE = (
-        *("job", "unreported", "round", "num_rounds", "last_round", "needs_evaluation"),
-        *("phase", "until_s", "poisoned"),
+        *("job", "trained", "updated_s", "unreported", "round", "num_rounds", "last_round"),
+        *("is_trained_new", "is_updated_new", "phase", "until_s", "poisoned"),
     )
 
     job: Job
     """The latest job: the update after the last finished round and the training of the current round."""
+    trained: TrainedModel
+    updated_s: float = 0.0
+    """The end of the last finished round, or the time of a fresh start."""
     unreported: list[UsedMessage] | None = None
     """The messages used in the last finished round, until its update is reported."""
     round: int = 1
@@ -52,8 +64,10 @@ class ClientState:
     """Finished rounds; fewer than `round` - 1 if rounds were skipped to catch up."""
     last_round: int = 0
     """The last finished round, or 0."""
-    needs_evaluation: bool = True
-    """Whether a round or a fresh start has changed the model since its last evaluation."""
+    is_trained_new: bool = True
+    """Whether a training or a fresh start has changed the trained model since the last evaluation."""
+    is_updated_new: bool = True
+    """Whether a round or a fresh start has changed the updated model since the last evaluation."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
     """End of the current training or wait, if known."""
@@ -85,6 +99,8 @@ class ClientContext:
     exchanges: bool
     """Whether clients send messages."""
     message_form: Form
+    trained_model: Callable[[Trained], Tensor]
+    """Returns the model that a client uses after its local training; see `Method`."""
     messages_per_sender: int
     prefer: Preference
     on_training: Callable[[], None]
@@ -110,7 +126,7 @@ class Client:
         self.neighbours = neighbours
         self.adversary = adversary
         self.context = context
-        self.state = ClientState(FinishedJob(Updated(learning)))
+        self.state = ClientState(FinishedJob(Updated(learning)), TrainedModel(0.0, learning.w))
         self.mailbox = Mailbox(
             neighbours,
             context.observer,
@@ -153,6 +169,8 @@ class Client:
         self.pending_event = None
         result = state.job.result
         self.report_update()
+        state.trained = TrainedModel(context.kernel.now, context.trained_model(result.trained))
+        state.is_trained_new = True
         [loss], [num_steps] = result.trained.losses, result.trained.num_steps
         context.observer.training_finished(self.id, state.round, loss, num_steps)
         context.on_training()
@@ -189,7 +207,7 @@ class Client:
         received = [self._received(message.broadcast) for message in messages]  # before the round changes
         state.unreported = used
         state.num_rounds += 1
-        state.last_round, state.needs_evaluation = round_, True
+        state.last_round, state.updated_s, state.is_updated_new = round_, context.kernel.now, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
         self._submit(received, self._poisons())
         # The next training starts in the same event; a due evaluation follows at the end of this instant.
@@ -246,8 +264,10 @@ class Client:
 
     def start_afresh(self, learning: State) -> None:
         """Replace the state of a stopped client and discard its unread messages."""
-        self.state.job = FinishedJob(Updated(learning))
-        self.state.needs_evaluation = True
+        state, now_s = self.state, self.context.kernel.now
+        state.job, state.updated_s = FinishedJob(Updated(learning)), now_s
+        state.trained = TrainedModel(now_s, learning.w)
+        state.is_trained_new = state.is_updated_new = True
         self.mailbox.clear(RESTARTED)
 
     def restore_waiting(self) -> None:

@@ -45,7 +45,6 @@ class World:
         *,
         changes: Iterator[tuple[float, int, Change]],
         initial_state: Callable[[int], State],
-        on_departure: Callable[[Sequence[Client]], None],
         on_end: Callable[[], None],
     ) -> None:
         self.kernel = kernel
@@ -56,7 +55,6 @@ class World:
         self.training_times = training_times
         self.changes = changes
         self.initial_state = initial_state
-        self.on_departure = on_departure
         self.on_end = on_end
         self.topology: Neighbours = [client.neighbours for client in clients]
         """The neighbours of every client, including absent and departed ones."""
@@ -128,7 +126,6 @@ class World:
                 process.interrupt()
             if for_good and client not in self.departed:
                 self.departed.add(client)
-                self.on_departure([self.clients[client]])
                 self._finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:

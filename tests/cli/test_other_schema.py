@@ -57,7 +57,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def refusal(run: Path) -> str:
-    return f"{run} was written by rdpfl-sim 0.1.0 (record schema 1); rdpfl-sim 0.2.0 reads schema 2"
+    return f"{run} was written by rdpfl-sim 0.1.0 (record schema 1); rdpfl-sim 0.2.0 reads schema 3"
 
 
 def test_every_command_either_reads_runs_or_not() -> None:

@@ -19,6 +19,11 @@ def test_every_metric_has_a_label_of_its_own_in_words() -> None:
     ("path", "label"),
     [
         ("accuracy.honest.personal.mean", "Mean personal accuracy of honest clients"),
+        (
+            "updated.accuracy.honest.personal.mean",
+            "Mean personal accuracy of honest clients after the exchange",
+        ),
+        ("updated.time_to_accuracy_s.0.85", "Simulated time to accuracy 0.85 after the exchange (s)"),
         ("accuracy.all.global.p10", "10th percentile of global accuracy of all clients"),
         ("simulated_s", "Simulated time (s)"),
         ("time_to_accuracy_s.0.85", "Simulated time to accuracy 0.85 (s)"),

@@ -44,7 +44,7 @@ def values(runs: Path) -> list[float]:
     found = []
     for run in Sweep(runs).runs:
         latest = {row["client"]: row for row in run.run.metrics.iter_rows(named=True)}
-        found.append(max(row["personal_accuracy"] for row in latest.values()))
+        found.append(max(row["trained_personal_accuracy"] for row in latest.values()))
     return found
 
 

@@ -13,18 +13,20 @@ from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import SCHEMA
 from tests.records.lines import record_line
-from tests.results.run_folders import metrics_text
+from tests.results.run_folders import metrics_text, scores
 
 STARTED = record_line("run_started", schema=SCHEMA) + b"\n"
-VALUES = {"time_s": 1.5, "client": 3, "byzantine": 0, "round": 2, "personal_accuracy": 0.75}
-_, ROW = metrics_text([{**VALUES, "personal_loss": "nan", "mean_age": 0.5}]).splitlines()
+VALUES = {"client": 3, "byzantine": 0, "round": 2, **scores(1.5, 0.75)}
+_, ROW = metrics_text([{**VALUES, "trained_personal_loss": "nan", "mean_age": 0.5}]).splitlines()
 
 
 def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(f"{HEADER}\n{ROW}\n")
     (row,) = RunReader(tmp_path).read_metrics()
     assert list(row) == list(METRICS)
-    assert (row["time_s"], row["client"], row["hops"], row["personal_accuracy"]) == (1.5, 3, None, 0.75)
+    assert (row["client"], row["round"], row["hops"]) == (3, 2, None)
+    assert (row["trained_time_s"], row["trained_personal_accuracy"]) == (1.5, 0.75)
+    assert (row["updated_time_s"], row["updated_personal_accuracy"]) == (None, None)
     assert isinstance(row["round"], int)
 
 

@@ -26,7 +26,7 @@ def evaluated(accuracies: list[float], byzantine: list[int]) -> LiveStats:
     stats = LiveStats(len(accuracies))
     stats.add_records([record_line("run_started", byzantine=byzantine)])
     for client, value in enumerate(accuracies):
-        stats.add_records([record_line("evaluated", client=client, round=5, personal_accuracy=value)])
+        stats.add_records([record_line("evaluated", client=client, round=5, trained_personal_accuracy=value)])
     return stats
 
 
@@ -100,7 +100,7 @@ def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
         stats.add_records([record_line("fault", 1e4, kind="crash", phase="start", clients=[number % 30])])
-        stats.add_records([record_line("evaluated", client=3, round=number, personal_accuracy=0.5)])
+        stats.add_records([record_line("evaluated", client=3, round=number, trained_personal_accuracy=0.5)])
     stats.add_records([record_line("message_sent")] * 50)
     lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)
     assert len(lines) < max(height, 5)

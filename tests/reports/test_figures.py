@@ -21,8 +21,8 @@ from rdpfl_sim.reports.figures import Curve, curves_figure, draw, topology_figur
 
 TITLE = ("name", "description")
 COLUMNS = (
-    *("time_s", "client", "byzantine", "round"),
-    *("personal_accuracy", "personal_loss", "global_accuracy", "global_loss"),
+    *("trained_time_s", "client", "byzantine", "round"),
+    *("trained_personal_accuracy", "trained_personal_loss", "trained_global_accuracy", "trained_global_loss"),
 )
 
 
@@ -39,6 +39,7 @@ def write_run(
 ) -> Path:
     topology = {"num_clients": len(graph), "edges": list(graph.edges), "byzantine": sorted(byzantine)}
     (run / "topology.json").write_text(json.dumps(topology))
+    (run / "scenario.toml").write_text('evaluation.moments = "both"')
     (run / "summary.json").write_text(
         json.dumps({"schema": SCHEMA, "name": "run", "method": "rdpfl"} | summary)
     )

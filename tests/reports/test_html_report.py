@@ -29,7 +29,7 @@ from rdpfl_sim.reports.html.tabs.overview import accuracy_card
 from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
 from rdpfl_sim.reports.html.tabs.topology import topology_card
 from rdpfl_sim.results import Run, Sweep
-from tests.results.run_folders import EVENTS, SCENARIO, metrics_text, write_run
+from tests.results.run_folders import EVENTS, SCENARIO, metrics_text, scores, write_run
 from tests.results.test_charts import write_loss_sweep
 from tests.results.test_run import FAULTY
 from tests.results.test_sweep import write_sweep
@@ -567,7 +567,7 @@ def test_numeric_axes_have_bands_and_words_and_no_heat_map(tmp_path: Path) -> No
     plot = cards(page)["Mean accuracy of honest clients"].views["attack: none"]
     layout: Any = plot.layout
     assert layout["xaxis"]["title"]["text"] == "Probability that a message is lost"
-    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients"
+    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients after local training"
     low, high, line = plot.traces[:3]
     assert (line["name"], line["y"]) == ("local", [1.2, 0.95, 0.7])
     assert high["fill"] == "tonexty"
@@ -651,7 +651,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_with_a_note(tmp_path: Path) -> 
     edges = [(client, (client + step) % num) for client in range(num) for step in range(1, 5)]
     topology = json.loads((tmp_path / "topology.json").read_text()) | {"num_clients": num, "edges": edges}
     (tmp_path / "topology.json").write_text(json.dumps(topology))
-    row = {"time_s": 1.0, "round": 1, "hops": 1, "personal_accuracy": 0.5}
+    row = {"round": 1, "hops": 1, **scores(1.0, 0.5)}
     rows = [{**row, "client": client, "byzantine": int(client % 10 == 0)} for client in range(num)]
     (tmp_path / "metrics.csv").write_text(metrics_text(rows))
     page = run_page(Run(tmp_path))

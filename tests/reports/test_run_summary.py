@@ -14,6 +14,8 @@ SUMMARY: dict[str, Any] = {
     "method": "rdpfl",
     "attack": "sign_flip",
     "topology": "ring",
+    "moment": "trained",
+    "updated": {"accuracy": {"honest": {"personal": {"mean": 0.8123}}}},
     "accuracy": {
         "honest": {
             "personal": {"mean": 0.8321, "worst": 0.7714, "p10": 0.7801, "spread": 0.0413},
@@ -66,7 +68,8 @@ def test_facts_follow_the_table() -> None:
         "ring_30pct, seed 1: finished",
         "rdpfl, attack sign_flip, topology ring, 10 clients, 3 Byzantine, 60 rounds",
     ]
-    assert lines[-9:] == [
+    assert lines[-10:] == [
+        "measured    after local training; after the exchange, the honest mean is 0.812",
         "messages    1,200 sent: 1,100 delivered, 97 lost, 3 in flight",
         "            1,100 delivered: 1,000 used, 80 stale, 5 rejected, 15 left over",
         "neighbours  at least half are Byzantine: honest clients 0, 2",

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim import simulate
+from rdpfl_sim import Run, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.tensorboard import read_series
 from tests.records.lines import record_line
@@ -23,8 +23,8 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         line("estimate", 1.75, 2, 1, tau=100.0),
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
-        line("evaluated", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
-        line("evaluated", 2.0, 1, 2, validation_accuracy=0.75),
+        line("evaluated", 2.0, 0, 2, trained_time_s=1.5, trained_personal_accuracy=0.5, updated_time_s=2.0),
+        line("evaluated", 2.0, 1, 2, updated_time_s=1.75, updated_validation_accuracy=0.75),
         record_line("consensus", 2.0, round=2, accuracy=0.25, distance=1.5),
         record_line("message_sent", 2.0, round=2, size_bytes=4),
     ]
@@ -33,13 +33,13 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         "client-0-honest": {
             "round/num_used": [1, 1.0, 0.0, 2, 2.0, 0.0],
             "round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0],
-            "accuracy/personal": [2, 2.0, 0.5],
+            "accuracy/personal/trained": [2, 1.5, 0.5],
         },
         "client-1-honest": {
             "round/num_used": [1, 1.25, 2.0],
             "round/tau": [1, 1.5, 4.0],
             "round/max_age": [1, 1.25, 1.0],
-            "accuracy/validation": [2, 2.0, 0.75],
+            "accuracy/validation/updated": [2, 1.75, 0.75],
         },
         "average-model": {"accuracy/global": [2, 2.0, 0.25], "consensus/distance": [2, 2.0, 1.5]},
         "client-2-byzantine": {
@@ -51,8 +51,8 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
             "round/num_used": [1, 1.25, 1.0, 2, 2.0, 0.0],
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
             "round/max_age": [1, 1.25, 1.0],
-            "accuracy/personal": [2, 2.0, 0.5],
-            "accuracy/validation": [2, 2.0, 0.75],
+            "accuracy/personal/trained": [2, 1.5, 0.5],
+            "accuracy/validation/updated": [2, 1.75, 0.75],
         },
     }
 
@@ -72,9 +72,12 @@ def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> No
         *(f"client-{i}-honest" for i in range(6)),
     }
     read = EventAccumulator(str(folder / "client-3-honest")).Reload()
-    values = [(e.step, e.wall_time, e.value) for e in read.Scalars("accuracy/personal")]
-    rows = [row for row in result.metrics if row["client"] == 3]
-    assert values == [pytest.approx((row["round"], row["time_s"], row["personal_accuracy"])) for row in rows]
+    assert result.folder is not None
+    for moment in ("trained", "updated"):
+        values = [(e.step, e.wall_time, e.value) for e in read.Scalars(f"accuracy/personal/{moment}")]
+        rows = Run(result.folder).evaluations(moment).filter(client=3)
+        expected = rows.select("round", "time_s", "personal_accuracy").rows()
+        assert values == [pytest.approx(row) for row in expected]
     assert "round/tau" in read.Tags()["scalars"]
 
 

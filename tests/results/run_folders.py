@@ -91,16 +91,23 @@ EVENTS: list[dict[str, Any]] = [
         "delay_s": 0.4,
     },
 ]
-EVALUATIONS = [
-    {"time_s": 0.0, "client": 0, "byzantine": 0, "round": 0, "hops": 2, "personal_accuracy": 0.25},
-    {"time_s": 0.0, "client": 2, "byzantine": 1, "round": 0, "hops": 0, "personal_accuracy": 0.5},
+
+
+def scores(time_s: float, accuracy: float | str, moment: str = "trained") -> dict[str, float | str]:
+    """Return the columns of metrics.csv of an evaluation at a moment."""
+    return {f"{moment}_time_s": time_s, f"{moment}_personal_accuracy": accuracy}
+
+
+EVALUATIONS: list[dict[str, Any]] = [
+    {"client": 0, "byzantine": 0, "round": 0, "hops": 2, **scores(0.0, 0.25), **scores(0.0, 0.25, "updated")},
+    {"client": 2, "byzantine": 1, "round": 0, "hops": 0, **scores(0.0, 0.5)},
     {
-        "time_s": 3.0,
         "client": 0,
         "byzantine": 0,
         "round": 1,
-        "personal_accuracy": 0.75,
-        "personal_loss": "inf",
+        **scores(1.0, 0.75),
+        "trained_personal_loss": "inf",
+        **scores(3.0, 0.625, "updated"),
     },
 ]
 

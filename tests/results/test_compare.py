@@ -19,6 +19,7 @@ from tests.results.run_folders import write_provenance
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
+MEASURED = "Accuracies are measured after local training."
 
 
 def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 1, **changes: Any) -> Path:
@@ -104,7 +105,7 @@ def test_seeds_without_a_partner_are_omitted_with_a_note(tmp_path: Path) -> None
     make_run(tmp_path, "a9", 0.0, seed=9, method="local")
     found = compared(tmp_path)
     assert found.metrics[MEAN][0].mean.mean == pytest.approx(0.5)
-    assert found.notes == ["A: seed 9 omitted: no partner in any other group"]
+    assert found.notes == ["A: seed 9 omitted: no partner in any other group", MEASURED]
 
 
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
@@ -126,15 +127,25 @@ def test_interrupted_run_is_compared_with_a_note(tmp_path: Path) -> None:
     path.write_text(json.dumps(summary))
     found = compared(first, second)
     assert found.metrics[MEAN][1].difference.mean == 0
-    assert found.notes == [f"B: {second} is interrupted after 2 to 3 of 4 rounds"]
+    assert found.notes == [f"B: {second} is interrupted after 2 to 3 of 4 rounds", MEASURED]
 
 
 def test_different_byzantine_clients_are_noted(tmp_path: Path) -> None:
     first, second = (make_run(tmp_path, name, method=name) for name in ("local", "rdpfl"))
     summary = json.loads((second / "summary.json").read_text()) | {"byzantine": [2]}
     (second / "summary.json").write_text(json.dumps(summary))
-    [note] = compared(first, second).notes
+    [note, measured] = compared(first, second).notes
+    assert measured == MEASURED
     assert note.startswith("B: Byzantine clients differ from those in A")
+
+
+def test_different_moments_of_the_accuracies_are_noted(tmp_path: Path) -> None:
+    first = make_run(tmp_path, "first")
+    second = make_run(tmp_path, "second", evaluation={"moments": "updated"})
+    [note] = compared(first, second).notes
+    assert note == (
+        "Accuracies are measured at different moments: A after local training, B after the exchange."
+    )
 
 
 def test_baseline_is_chosen_by_label_setting_or_folder(tmp_path: Path) -> None:

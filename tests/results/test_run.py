@@ -8,7 +8,8 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.results import Run
-from tests.results.run_folders import EVENTS, write_run
+from rdpfl_sim.results.run import last_evaluations
+from tests.results.run_folders import EVENTS, SCENARIO, write_run
 from tests.support import small_scenario
 
 FAULTY = {
@@ -78,13 +79,31 @@ def test_faults_are_rows_with_time_kind_phase_and_affected_clients(tmp_path: Pat
 def test_metrics_are_numeric_and_missing_values_are_null(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path))
     assert run.metrics.select(
-        "client", "is_byzantine", "hops", "personal_accuracy", "personal_loss"
+        "client", "is_byzantine", "hops", "trained_personal_accuracy", "trained_personal_loss"
     ).rows() == [
         (0, False, 2, 0.25, None),
         (2, True, 0, 0.5, None),
         (0, False, None, 0.75, float("inf")),
     ]
     assert run.latest["personal_accuracy"].to_list() == [0.75, 0.5]
+
+
+def test_evaluations_are_those_of_one_moment_without_its_prefix(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path))
+    columns = ("client", "time_s", "round", "personal_accuracy")
+    trained, updated = run.evaluations(), run.evaluations("updated")
+    assert trained.select(columns).rows() == [(0, 0.0, 0, 0.25), (2, 0.0, 0, 0.5), (0, 1.0, 1, 0.75)]
+    assert updated.select(columns).rows() == [(0, 0.0, 0, 0.25), (0, 3.0, 1, 0.625)]
+    assert trained.columns == updated.columns
+    assert run.evaluations("trained").equals(trained)
+    with pytest.raises(ValueError, match="one of trained, updated, not 'last'"):
+        run.evaluations("last")
+
+
+def test_evaluations_are_those_after_the_exchange_if_the_scenario_selects_only_them(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path, scenario={**SCENARIO, "evaluation": {"moments": "updated"}}))
+    assert run.moment == "updated"
+    assert run.evaluations().equals(run.evaluations("updated"))
 
 
 def test_events_are_selected_by_name_and_have_only_their_own_fields(tmp_path: Path) -> None:
@@ -152,5 +171,8 @@ def test_frames_agree_with_the_summary_of_a_real_run(tmp_path: Path, fraction: f
     finished = run.rounds.filter(pl.col("finished_s").is_not_null() & ~pl.col("is_byzantine")).collect()
     assert finished.height == result.summary["telemetry"]["rounds"]["all"]["num"]
     assert run.faults.height == result.summary["num_faults"]
-    honest = run.latest.filter(~pl.col("is_byzantine"))["personal_accuracy"]
-    assert honest.mean() == pytest.approx(result.summary["accuracy"]["honest"]["personal"]["mean"])
+    for moment, section in (("trained", result.summary), ("updated", result.summary["updated"])):
+        honest = last_evaluations(run.evaluations(moment).filter(~pl.col("is_byzantine")))
+        mean = section["accuracy"]["honest"]["personal"]["mean"]
+        assert honest["personal_accuracy"].mean() == pytest.approx(mean)
+    assert run.latest.equals(last_evaluations(run.evaluations("trained")))

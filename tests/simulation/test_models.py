@@ -113,8 +113,8 @@ def test_best_model_is_the_earliest_with_the_highest_validation_accuracy(tmp_pat
     result = simulate(experiment, tmp_path)
     by_client: dict[int, list[tuple[int, float]]] = {}
     for row in result.metrics:
-        assert row["validation_accuracy"] is not None
-        by_client.setdefault(row["client"], []).append((row["round"], row["validation_accuracy"]))
+        assert row["trained_validation_accuracy"] is not None
+        by_client.setdefault(row["client"], []).append((row["round"], row["trained_validation_accuracy"]))
     chosen = set()
     for client, found in by_client.items():
         best = max(accuracy for _, accuracy in found)
@@ -124,8 +124,8 @@ def test_best_model_is_the_earliest_with_the_highest_validation_accuracy(tmp_pat
         assert evaluate(experiment.model, w, experiment.training_data.validation[client]).accuracy == best
         [row] = [each for each in result.metrics if (each["client"], each["round"]) == (client, round_)]
         scores = evaluate(experiment.model, w, experiment.personal_tests[client])
-        assert scores.accuracy == row["personal_accuracy"]
-        assert scores.loss == pytest.approx(row["personal_loss"], rel=1e-5)  # of one model at a time
+        assert scores.accuracy == row["trained_personal_accuracy"]
+        assert scores.loss == pytest.approx(row["trained_personal_loss"], rel=1e-5)  # of one model at a time
     assert len(chosen) > 1, "the example is of no interest"
 
 
@@ -317,8 +317,8 @@ def test_every_client_starts_from_its_own_model_of_a_run(tmp_path: Path, changes
     for client, w in enumerate(before.models.vectors):
         assert torch.equal(experiment.initial_state(client).w[0], w)
     after = simulate(experiment, tmp_path)
-    end = {row["client"]: row["personal_loss"] for row in before.metrics}
-    assert {row["client"]: row["personal_loss"] for row in after.metrics if row["round"] == 0} == end
+    end = {row["client"]: row["trained_personal_loss"] for row in before.metrics}
+    assert {row["client"]: row["trained_personal_loss"] for row in after.metrics if row["round"] == 0} == end
     assert replay(folder_of(after)).first is None
 
 
@@ -426,4 +426,4 @@ def test_every_executor_starts_from_the_weights(tmp_path: Path, executor: str) -
     path = write(tmp_path / "w", GOOD)
     experiment = started_from(path, execution={"executor": executor}, evaluation=VALIDATED)
     first = [row for row in simulate(experiment).metrics if row["round"] == 0]
-    assert all(row["personal_loss"] == pytest.approx(torch.tensor(3.0).log().item()) for row in first)
+    assert all(row["trained_personal_loss"] == pytest.approx(torch.tensor(3.0).log().item()) for row in first)

@@ -23,7 +23,7 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.simulation import simulation
 from rdpfl_sim.simulation.deployment import Deployment
-from rdpfl_sim.simulation.evaluation import Evaluations
+from rdpfl_sim.simulation.evaluation import Candidate, Evaluations
 from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Fields, Recorder, Sink
 from rdpfl_sim.simulation.simulation import Simulation
@@ -416,6 +416,28 @@ def a_client_that_has_skipped_rounds_is_not_evaluated(patch: pytest.MonkeyPatch)
     patch.setattr(Evaluations, "after_round", after_round)
 
 
+@violates("evaluations", r"^the trained model of client \d is from [\d.]+ s, not [\d.]+ s$", **LATE)
+def trained_models_have_the_time_of_the_exchange(patch: pytest.MonkeyPatch) -> None:
+    def model(self: Candidate, moment: str) -> tuple[float, Tensor]:
+        return self.updated_s, self.trained.w[0] if moment == "trained" else self.w
+
+    patch.setattr(Candidate, "model", model)
+
+
+@violates(
+    "evaluations",
+    r"^the last trained model of client 1 was not evaluated$",
+    **{**CRASH, **LATE, "faults": [{"name": "crash", "clients": [1], "at_s": 1.01}]},
+)
+def a_client_that_stops_after_its_training_keeps_its_last_evaluation(patch: pytest.MonkeyPatch) -> None:
+    original = Evaluations.evaluate_changed
+
+    def evaluate_changed(self: Evaluations, clients: Sequence[Client]) -> None:
+        original(self, [client for client in clients if client.state.is_updated_new])
+
+    patch.setattr(Evaluations, "evaluate_changed", evaluate_changed)
+
+
 @violates(
     "models",
     r"^the model of client 0 has the hash [0-9a-f]{32}, the records have [0-9a-f]{32}$",
@@ -425,8 +447,8 @@ def a_client_that_has_skipped_rounds_is_not_evaluated(patch: pytest.MonkeyPatch)
 def saved_models_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
     original = simulation.saved_models
 
-    def saved_models(clients: Sequence[Client], best: BestModels | None) -> list[Tensor]:
-        return original(clients, best)[::-1]
+    def saved_models(clients: Sequence[Client], moment: str, best: BestModels | None) -> list[Tensor]:
+        return original(clients, moment, best)[::-1]
 
     patch.setattr(simulation, "saved_models", saved_models)
 

@@ -59,8 +59,9 @@ def test_evaluation_of_an_unfinished_round_is_reported(run: Path) -> None:
     write(run, records)
     path = run / "metrics.csv"
     head, *rows = path.read_text().splitlines()
-    place = [row.split(",")[3] for row in rows].index("2")
-    rows[place] = ",".join("3" if i == 3 else cell for i, cell in enumerate(rows[place].split(",")))
+    column = head.split(",").index("round")
+    place = [row.split(",")[column] for row in rows].index("2")
+    rows[place] = ",".join("3" if i == column else cell for i, cell in enumerate(rows[place].split(",")))
     path.write_text("\n".join([head, *rows]) + "\n")
     assert "the last finished round of client 5 is 2" in str(violated(run)["evaluations"].first)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.page import Page, Tile
 from rdpfl_sim.reports.html.tab import RunRecords, run_tabs
@@ -30,7 +31,10 @@ def _facts(run: Run) -> str:
     method = summary.get("method", scenario.get("method", {}).get("name"))
     topology = summary.get("topology", scenario.get("topology", {}).get("name"))
     attack = [f"attack {summary['attack']}"] if "attack" in summary else []
-    facts = [f"method {method}", *attack, f"topology {topology}", f"seed {scenario.get('seed')}"]
+    facts = [
+        *(f"method {method}", *attack, f"topology {topology}", f"seed {scenario.get('seed')}"),
+        f"accuracy {MOMENTS[run.moment]}",
+    ]
     return escape_control(" · ".join(facts))
 
 

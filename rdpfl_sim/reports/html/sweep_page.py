@@ -12,7 +12,6 @@ import numpy as np
 from rdpfl_sim.intervals import EXPLANATION, MeanInterval
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.reports.chart_figure import variable_label
 from rdpfl_sim.reports.figures import honest_mean
 from rdpfl_sim.reports.html.page import (
@@ -76,8 +75,10 @@ def sweep_page(sweep: Sweep) -> Page:
 
 
 def _facts(sweep: Sweep) -> str:
-    axes = (f"{name}: {quantity(len(labels), 'case')}" for name, labels in sweep.axes.items())
-    return escape_control(" · ".join(axes) or "one scenario")
+    axes = [f"{name}: {quantity(len(labels), 'case')}" for name, labels in sweep.axes.items()]
+    moments = " or ".join(metrics.MOMENTS[moment] for moment in sweep.moments)
+    accuracy = [f"accuracy {moments}"] if moments else []
+    return escape_control(" · ".join([*(axes or ["one scenario"]), *accuracy]))
 
 
 def _no_runs(title: str) -> Card:
@@ -117,7 +118,7 @@ def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Ca
     if isinstance(found, Table):
         if not 2 <= len(found.rows) * len(found.columns) <= MAX_CELLS:
             return None
-        figure = _heat_map(found, metric_name(layout.metrics[name]).label)
+        figure = _heat_map(found, sweep.metric_label(layout.metrics[name]))
         return Card(title, "Means over seeds.", {"heat map": figure}, wide=True)
     if not found:
         return None
@@ -295,7 +296,7 @@ def _curves_figure(cases: dict[str, list[SweepRun]]) -> Plot:
     traces = []
     num_rounds = 0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
-        curves = [honest_mean(run.run.metrics) for run in runs]
+        curves = [honest_mean(run.run.evaluations()) for run in runs]
         rounds = sorted({round_ for x, _ in curves for round_ in x})
         if rounds:
             num_rounds = max(num_rounds, int(rounds[-1]))
@@ -395,7 +396,7 @@ def chart_plot(sweep: Sweep, chart: Chart) -> Plot:
     x_label = escape_markup(variable_label(sweep, chart.x))
     layout = {
         "xaxis": axis(x_label, type="category" if chart.categories else x_scale),
-        "yaxis": axis(escape_markup(metric_name(chart.y).label), type=y_scale),
+        "yaxis": axis(escape_markup(sweep.metric_label(chart.y)), type=y_scale),
     }
     return Plot(traces, layout, 400)
 

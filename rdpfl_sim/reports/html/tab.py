@@ -34,8 +34,8 @@ class RunRecords:
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """One row per client and evaluation."""
-        return self.run.metrics
+        """One row per client and evaluation, at the moment of the run."""
+        return self.run.evaluations()
 
     @cached_property
     def last(self) -> pl.DataFrame:

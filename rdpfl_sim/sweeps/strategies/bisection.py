@@ -23,8 +23,9 @@ from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy
+from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy, headline_moment
 from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
@@ -65,6 +66,16 @@ class BreakdownSpec:
     tolerance: float = 0.0
     margin: float = 0.0
     metric: str = HONEST_ACCURACIES[0]
+
+    @property
+    def moment(self) -> str:
+        """The moment at which accuracies are measured."""
+        return headline_moment(self.base.to_dict())
+
+    @property
+    def metric_label(self) -> str:
+        """The name of the metric, with the moment of its measurement."""
+        return metric_name(self.metric, [self.moment]).label
 
     def run(self, index: int, seed: int) -> PlannedRun:
         """Return the run with the value at this index."""
@@ -242,19 +253,19 @@ class Bisection:
         summary = read_summary(run, output)
         if summary is None or read_summary(local_run, output) is None:
             return None
-        local = local_accuracy(folder_of(local_run, output), summary["byzantine"])
+        local = local_accuracy(folder_of(local_run, output), summary["byzantine"], self.spec.moment)
         metric, value = self.spec.metric, self.spec.values[index]
         return Point(index, value, seed, get_value(summary, metric), get_value(local, metric))
 
 
-def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonObject:
+def local_accuracy(folder: Path, byzantine: Sequence[int], moment: str) -> JsonObject:
     """Return the accuracy section of a local-training run as if these clients were Byzantine.
 
     Some shards are harder than others, so both means must be over the same honest clients.
     """
     latest = {row["client"]: row for row in RunReader(folder).read_metrics()}
     rows = [row | {"byzantine": client in byzantine} for client, row in sorted(latest.items())]
-    return {"accuracy": accuracy(rows)}
+    return {"accuracy": accuracy(rows, moment)}
 
 
 def write_breakdown(breakdown: Breakdown, folder: Path) -> None:

@@ -30,7 +30,7 @@ from rdpfl_sim.sweeps.strategies.bisection import (
     values_between,
     write_breakdown,
 )
-from tests.results.run_folders import metrics_text
+from tests.results.run_folders import metrics_text, scores
 from tests.support import small_scenario
 from tests.sweeps.sweeping import FakeRunner, RecordingListener
 
@@ -54,7 +54,7 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
                 "byzantine": [],
                 "accuracy": {"honest": {"personal": {"mean": score}}},
             }
-            row = {"time_s": 1.0, "client": 0, "byzantine": 0, "round": 4, "personal_accuracy": score}
+            row = {"client": 0, "byzantine": 0, "round": 4, **scores(1.0, score)}
             (folder / "summary.json").write_text(json.dumps(summary))
             (folder / "metrics.csv").write_text(metrics_text([row]))
         return score is not None
@@ -179,7 +179,7 @@ def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> Non
     beside = simulate(small_scenario(**(lossy.to_dict() | {"method": "local"}))).summary
     assert len(beside["byzantine"]) == 2
     assert alone.folder is not None
-    honest = local_accuracy(alone.folder, beside["byzantine"])["accuracy"]["honest"]
+    honest = local_accuracy(alone.folder, beside["byzantine"], "trained")["accuracy"]["honest"]
     assert honest == beside["accuracy"]["honest"]
     assert honest != alone.summary["accuracy"]["honest"]
 

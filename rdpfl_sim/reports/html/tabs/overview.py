@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.records.field import fields_of
-from rdpfl_sim.records.metrics import MetricsRow
+from rdpfl_sim.records.metrics import MOMENTS
+from rdpfl_sim.records.record_types import Scores, ValidationScores
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
@@ -42,19 +43,27 @@ VIEWS = (
 @run_tab("Overview", position=10)
 def overview_tab(records: RunRecords) -> Sequence[Card]:
     """Show accuracy and outcomes, and the reach of the attack or, without an attack, the delays."""
-    accuracy, messages = accuracy_card(records.metrics, records.last_round), records.messages
+    run, messages = records.run, records.messages
+    exchanged = run.evaluations("updated") if run.moment == "trained" else None
+    accuracy = accuracy_card(records.metrics, records.last_round, exchanged)
     if not messages.height:
         return [accuracy, no_messages("Outcomes of messages", records.run)]
     reach, *others = contamination_cards(records.metrics, records.last_round)
     return [accuracy, outcomes_card(messages), reach if others else delay_card(messages)]
 
 
-def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
-    """Show accuracy by round and by simulated time, on every set of examples, and the loss."""
+def accuracy_card(metrics: pl.DataFrame, last_round: int, exchanged: pl.DataFrame | None = None) -> Card:
+    """Show accuracy by round and by simulated time, on every set of examples, and the loss.
+
+    `exchanged` has the evaluations after the exchange, if the others are those after local training.
+    """
+    shown = [(metrics, *view) for view in VIEWS]
+    if exchanged is not None:
+        shown.append((exchanged, MOMENTS["updated"], "personal_accuracy", "round"))
     views = {
         view: chart(traces, x, _score_axis(column), 420, hovermode="x unified")
-        for view, column, by in VIEWS
-        if (traces := _traces(metrics, column, by))
+        for frame, view, column, by in shown
+        if (traces := _traces(frame, column, by))
         and (x := round_axis(last_round) if by == "round" else axis("simulated time (s)"))
     }
     if not views:
@@ -66,7 +75,8 @@ def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
 def _score_axis(column: str) -> dict[str, object]:
     if column == "personal_loss":
         return axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
-    return axis(fields_of(MetricsRow)[column].heading, rangemode="tozero")
+    fields = {**fields_of(Scores), **fields_of(ValidationScores)}
+    return axis(fields[column].heading, rangemode="tozero")
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
