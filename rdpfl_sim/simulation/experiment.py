@@ -18,7 +18,7 @@ from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, TrainingConfig, TrainingData
 from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.models import MODELS, FlatModel
+from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test, split_validation
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
 from rdpfl_sim.plugin_checks import rehearse
@@ -77,9 +77,8 @@ class Experiment:
                 with errors_at("evaluation", scenario.evaluation):
                     parts = self._held_out(shards)
             with collect_problems(problems), errors_at("model", scenario.model):
-                model = build_model(scenario, data)
-                build = scenario.model.bind(guarded=False)
-                self.architecture = Architecture(build, data.shape, data.num_classes)
+                self.architecture = build_architecture(scenario, data)
+                model = self.architecture.flat()
         with collect_problems(problems), errors_at("method", scenario.method):
             run = RunInfo(scenario.rounds, () if model is None else layers_of(model.module))
             self.method: Method = scenario.method.bind()(run)
@@ -282,14 +281,12 @@ def layers_of(module: nn.Module) -> list[Layer]:
     return layers
 
 
-def build_model(scenario: Scenario, data: Dataset) -> FlatModel:
-    """Return the model on the CPU, in the memory layout for the precision of the training."""
+def build_architecture(scenario: Scenario, data: Dataset) -> Architecture:
+    """Return the layers of the models of a scenario."""
     model, arguments = scenario.model, (data.shape, data.num_classes)
     if type(model).plugin is not None:
         model.bind()(*arguments)  # tested here, and not again for every initial model
-    build = partial(model.bind(guarded=False), *arguments)
-    channels_last = scenario.training.precision in MODELS.facts(model.name).channels_last
-    return FlatModel(build, channels_last=channels_last)
+    return Architecture.of_scenario(scenario, *arguments, guarded=False)
 
 
 def wants_gpu(scenario: Scenario) -> bool:
@@ -303,7 +300,7 @@ def wants_gpu(scenario: Scenario) -> bool:
     if device == "auto":
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
-            num_parameters = build_model(scenario, data).num_parameters
+            num_parameters = build_architecture(scenario, data).flat().num_parameters
     return not executor.is_remote and devices.uses_gpu(device, num_parameters, executor)
 
 

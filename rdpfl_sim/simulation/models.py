@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rdpfl_sim.errors import OptionError, PluginError, Problem, RunError, ScenarioError
 from rdpfl_sim.files import Buffer, open_input, open_inside
-from rdpfl_sim.learning.models import FlatModel, seeded
+from rdpfl_sim.learning.models import MODELS, FlatModel, seeded
 from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.results.run import Run
@@ -75,6 +75,8 @@ class Architecture:
     shape: tuple[int, ...]
     """The shape of one example."""
     num_classes: int
+    channels_last: bool
+    """The memory layout of its vector; see `FlatModel`."""
 
     def module(self) -> nn.Module:
         """Return a new module with arbitrary weights."""
@@ -83,12 +85,22 @@ class Architecture:
 
     def flat(self) -> FlatModel:
         """Return the module with its flat vector, on the CPU."""
-        return FlatModel(partial(self.build, self.shape, self.num_classes))
+        build = partial(self.build, self.shape, self.num_classes)
+        return FlatModel(build, channels_last=self.channels_last)
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata of a file with models of this architecture."""
         return {"shape": orjson.dumps(self.shape).decode(), "num_classes": str(self.num_classes)}
+
+    @classmethod
+    def of_scenario(
+        cls, scenario: Scenario, shape: Sequence[int], num_classes: int, *, guarded: bool = True
+    ) -> Architecture:
+        """Return the architecture of a scenario's models, in the layout for the precision of its training."""
+        section = scenario.model
+        channels_last = scenario.training.precision in MODELS.facts(section.name).channels_last
+        return cls(section.bind(guarded=guarded), tuple(shape), num_classes, channels_last)
 
     @classmethod
     def of_file(cls, scenario: Scenario, file: TensorFile) -> Architecture:
@@ -103,7 +115,7 @@ class Architecture:
         largest = max((max(entry.shape, default=1) for entry in file.entries.values()), default=0)
         if num_classes > largest:
             raise TensorFileError(f"has no parameter for {num_classes} classes")
-        return cls(scenario.model.bind(), tuple(shape), num_classes)
+        return cls.of_scenario(scenario, shape, num_classes)
 
 
 class Models:

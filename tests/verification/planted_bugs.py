@@ -5,7 +5,7 @@ A bug is a function that changes the simulator through a `MonkeyPatch`. It never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import combinations
@@ -186,12 +186,12 @@ def ages_are_counted_twice(patch: pytest.MonkeyPatch) -> None:
 
 @violates("rounds", r"^client 1 is in round 2, not 3$", **RECOVERY)
 def a_client_that_catches_up_skips_a_round(patch: pytest.MonkeyPatch) -> None:
-    original = World._furthest_round
+    original = Client.furthest_round
 
-    def furthest_round(self: World, client: int) -> int:
-        return original(self, client) + 1
+    def furthest_round(self: Client, clients_down: Collection[int]) -> int:
+        return original(self, clients_down) + 1
 
-    patch.setattr(World, "_furthest_round", furthest_round)
+    patch.setattr(Client, "furthest_round", furthest_round)
 
 
 @violates("faults", r"^client 1 is down: \w+ in round \d$", **CRASH)
