@@ -50,7 +50,7 @@ def scenario(method: dict[str, Any], topology: str, attack: str) -> Scenario:
             },
             "network": {"latency": {"name": "constant", "seconds": 0.0}},
             "timing": {"wait": "all", "compute": "lognormal"},
-            "evaluation": {"every": 1000},
+            "evaluation": {"every": 1000, "moments": "updated"},
         }
     )
 

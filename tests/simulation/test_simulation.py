@@ -345,8 +345,8 @@ def test_evaluation_is_on_the_personal_and_on_the_global_test_set() -> None:
     for client, w in enumerate(result.models.vectors):
         personal = evaluate(experiment.model, w, experiment.personal_tests[client])
         everything = evaluate(experiment.model, w, experiment.global_test)
-        assert last[client]["updated_personal_accuracy"] == personal.accuracy
-        assert last[client]["updated_global_accuracy"] == everything.accuracy
+        assert last[client]["trained_personal_accuracy"] == personal.accuracy
+        assert last[client]["trained_global_accuracy"] == everything.accuracy
     assert experiment.personal_tests[0].x is experiment.global_test.x is not experiment.train_shards[0].x
 
 
@@ -457,8 +457,8 @@ def test_run_with_a_time_limit_ends_with_an_evaluation_of_its_models() -> None:
         evaluate(experiment.model, w, experiment.personal_tests[i]).accuracy
         for i, w in enumerate(result.models.vectors)
     ]
-    updated = result.summary["updated"]["accuracy"]
-    assert updated["honest"]["personal"]["mean"] == pytest.approx(sum(expected) / 6)
+    accuracy = result.summary["accuracy"]["honest"]["personal"]
+    assert accuracy["mean"] == pytest.approx(sum(expected) / 6)
 
 
 def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def scenario(
             },
             "network": {"latency": {"name": "constant", "seconds": 0.0}},
             "timing": {"wait": "all", "compute": compute},
-            "evaluation": {"every": 1000},
+            "evaluation": {"every": 1000, "moments": "updated"},
         }
     )
 
@@ -160,7 +160,7 @@ def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
 def test_direction_and_step_follow_the_learning_rate_of_the_round() -> None:
     experiment = Experiment(scenario("ring", "none", "lognormal", schedule=HALVED))
     expected = plain_loop(experiment, "none", "lagged")
-    for w, w_expected in zip(simulate(experiment).models, expected, strict=True):
+    for w, w_expected in zip(simulate(experiment).models.vectors, expected, strict=True):
         torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
-    constant = simulate(scenario("ring", "none", "lognormal")).models
+    constant = simulate(scenario("ring", "none", "lognormal")).models.vectors
     assert not any(torch.allclose(a, b, atol=1e-3) for a, b in zip(constant, expected, strict=True))

@@ -36,6 +36,7 @@ def synchronous(method: dict[str, Any]) -> Scenario:
         topology="complete",
         method=method,
         network={"latency": {"name": "constant", "seconds": 0.0}},
+        evaluation={"moments": "updated"},
         training={
             "batch_size": 16,
             "learning_rate": ETA,
@@ -122,7 +123,7 @@ def test_training_of_all_rounds_equals_one_optimiser_of_torch_per_model(
     method: dict[str, Any], loop: Any
 ) -> None:
     experiment = Experiment(synchronous(method))
-    for w, expected in zip(simulate(experiment).models, loop(experiment), strict=True):
+    for w, expected in zip(simulate(experiment).models.vectors, loop(experiment), strict=True):
         torch.testing.assert_close(w, expected, rtol=1e-4, atol=1e-5)
         assert not torch.allclose(w, experiment.initial_model(0), atol=1e-2)
 
@@ -215,7 +216,7 @@ provenance = json.loads((results[4].folder / "provenance.json").read_text())
 print(json.dumps({
     "digests": [result.summary["digest"] for result in results],
     "warnings": results[0].summary["warnings"],
-    "dtypes": [str(w.dtype) for w in results[0].models],
+    "dtypes": [str(w.dtype) for w in results[0].models.vectors],
     "session": provenance["sessions"][0],
 }))
 """
