@@ -16,7 +16,7 @@ from rdpfl_sim.records.record_types import (
     NeighbourShare,
     TrainedScores,
     UpdatedScores,
-    ValidationScoresByMoment,
+    ValidationScores,
 )
 
 Moments: TypeAlias = Literal["both", "trained", "updated"]
@@ -106,7 +106,7 @@ class EvaluatedClient(TypedDict):
     ]
 
 
-class MetricsRow(EvaluatedClient, TrainedScores, UpdatedScores, ValidationScoresByMoment, RoundMeans):
+class MetricsRow(EvaluatedClient, TrainedScores, UpdatedScores, ValidationScores, RoundMeans):
     """One evaluation of one client; None if a value was not measured.
 
     `trained_*` is measured after local training, `updated_*` after the exchange. The values from
@@ -173,9 +173,10 @@ TESTS = ("personal", "global", "validation")
 """The sets of examples on which a client's model is evaluated."""
 
 
-def tests_of(rows: Iterable[Mapping[str, Any]], moment: str) -> list[str]:
+def tests_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the sets of examples in a summary: `validation` only if the run has such examples."""
-    is_validated = any(row.get(f"{moment}_validation_accuracy") is not None for row in rows)
+    columns = [f"{moment}_validation_accuracy" for moment in MOMENTS]
+    is_validated = any(row.get(column) is not None for row in rows for column in columns)
     return [test for test in TESTS if test != "validation" or is_validated]
 
 
@@ -198,7 +199,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]], moment: str) -> JsonObject:
     return {
         group: {
             test: _statistics_of([value for row in members if (value := row[column]) is not None])
-            for test in tests_of(rows, moment)
+            for test in tests_of(rows)
             if (column := f"{moment}_{test}_accuracy")
         }
         for group, members in groups.items()

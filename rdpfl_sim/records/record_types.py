@@ -127,6 +127,8 @@ class Scores(TypedDict):
     personal_loss: PersonalLoss
     global_accuracy: GlobalAccuracy
     global_loss: GlobalLoss
+    validation_accuracy: ValidationAccuracy
+    validation_loss: ValidationLoss
 
 
 class TrainedScores(TypedDict):
@@ -153,15 +155,8 @@ class UpdatedScores(TypedDict):
     updated_global_loss: GlobalLoss
 
 
-class ValidationScores(TypedDict):
-    """The result of the evaluation of one model on the validation examples of its client."""
-
-    validation_accuracy: ValidationAccuracy
-    validation_loss: ValidationLoss
-
-
-class ValidationScoresByMoment(TypedDict, total=False):
-    """The results on the validation examples, in runs with `evaluation.validation_fraction`."""
+class ValidationScores(TypedDict, total=False):
+    """The result on the validation examples of a client, in runs with `evaluation.validation_fraction`."""
 
     trained_validation_accuracy: ValidationAccuracy
     trained_validation_loss: ValidationLoss
@@ -169,7 +164,7 @@ class ValidationScoresByMoment(TypedDict, total=False):
     updated_validation_loss: ValidationLoss
 
 
-class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScoresByMoment):
+class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScores):
     """A client's models are evaluated; `round` is the client's last finished round.
 
     `trained_*` belongs to the model after the last local training: that of this round or, if the client has
@@ -314,10 +309,7 @@ class FaultRecord(FaultHead, total=False):
 
 
 class FinalModel(RecordHead):
-    """The hash of a client's last model after local training, or the one after the exchange.
-
-    The latter if `evaluation.moments = "updated"`. It is the model that `output.models = "final"` saves.
-    """
+    """The hash of a client's model at the end of the run: the model that the headline accuracy measures."""
 
     client: Annotated[int, Field("id", "client, counted from 0")]
     blake2b: Annotated[str, Field("hash", "hash of the parameters")]

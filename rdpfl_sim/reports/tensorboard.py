@@ -11,12 +11,12 @@ from typing import TypeAlias
 from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.records.reader import Record, Topology, parse_record
-from rdpfl_sim.records.record_types import RoundRecord, Scores, ValidationScores
+from rdpfl_sim.records.record_types import RoundRecord, Scores
 
 EVALUATION_TAGS = {
     f"{moment}_{name}": "/".join([*reversed(name.split("_")), moment])
     for moment in MOMENTS
-    for name in (*Scores.__annotations__, *ValidationScores.__annotations__)
+    for name in Scores.__annotations__
 }
 """The tags of scores, such as `accuracy/personal/trained`."""
 HONEST_MEAN = "honest-mean"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
 from rdpfl_sim.records.metrics import MetricsRow, selected_moments
-from rdpfl_sim.records.record_types import TrainedScores, UpdatedScores, ValidationScoresByMoment
+from rdpfl_sim.records.record_types import TrainedScores, UpdatedScores, ValidationScores
 from rdpfl_sim.simulation.consensus import ConsensusMonitor
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.models import BestModels
@@ -28,9 +28,6 @@ NOT_EVALUATED: Mapping[str, float | None] = dict.fromkeys(
     [*TrainedScores.__annotations__, *UpdatedScores.__annotations__]
 )
 """The scores of a record whose moments are not selected."""
-
-NOT_VALIDATED: Mapping[str, float | None] = dict.fromkeys(ValidationScoresByMoment.__annotations__)
-"""The same on validation examples, which only some runs have."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +146,12 @@ class Evaluations:
         """Record the evaluation of a client."""
         candidate.client.report_update()
         client, recorder = candidate.client.id, self.recorder
-        scores = {**NOT_EVALUATED, **(NOT_VALIDATED if self.section.validation_fraction > 0 else {})}
+        scores = dict(NOT_EVALUATED)
+        if self.section.validation_fraction > 0:
+            scores |= dict.fromkeys(ValidationScores.__annotations__)
         for moment, result in zip(self.moments, results, strict=True):
             scores[f"{moment}_time_s"], _ = candidate.model(moment)
-            scores |= {f"{moment}_{name}": value for name, value in _scores(result).items()}
+            scores |= {f"{moment}_{name}": value for name, value in scores_of(result).items()}
         recorder.event("evaluated", client=client, round=candidate.round, **scores)
         if self.theory is not None and candidate.is_updated_new and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
@@ -162,7 +161,8 @@ class Evaluations:
         if self.best is not None:
             accuracy = scores[f"{self.headline}_validation_accuracy"]
             assert accuracy is not None, "the best models are chosen by validation accuracy"
-            self.best.observe(client, accuracy, candidate.model(self.headline)[1])
+            _, w = candidate.model(self.headline)
+            self.best.observe(client, accuracy, w)
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
         self.add(client, candidate.round, {**scores, **details})
 
@@ -179,7 +179,7 @@ class Evaluations:
             "client": client,
             "byzantine": int(client in self.byzantine),
             "round": round_,
-            **NOT_VALIDATED,
+            **dict.fromkeys(ValidationScores.__annotations__),
             **scores,
         }
         self.latest[client] = cast("MetricsRow", row)
@@ -194,8 +194,8 @@ class Evaluations:
         return float(scores.get(f"{self.headline}_personal_accuracy", 0.0))
 
 
-def _scores(result: EvalResult) -> dict[str, float | None]:
-    """Return the scores of one model; without a validation split, there are none on validation examples."""
+def scores_of(result: EvalResult) -> dict[str, float | None]:
+    """Return the scores of one model by column; without a validation split, there are no such columns."""
     evaluations = {"personal": result.personal, "global": result.on_global}
     if result.validation is not None:
         evaluations["validation"] = result.validation

@@ -77,7 +77,7 @@ class Experiment:
                 with errors_at("evaluation", scenario.evaluation):
                     parts = self._held_out(shards)
             with collect_problems(problems), errors_at("model", scenario.model):
-                self.architecture = build_architecture(scenario, data)
+                self.architecture = tested_architecture(scenario, data)
                 model = self.architecture.flat()
         with collect_problems(problems), errors_at("method", scenario.method):
             run = RunInfo(scenario.rounds, () if model is None else layers_of(model.module))
@@ -281,12 +281,11 @@ def layers_of(module: nn.Module) -> list[Layer]:
     return layers
 
 
-def build_architecture(scenario: Scenario, data: Dataset) -> Architecture:
-    """Return the layers of the models of a scenario."""
-    model, arguments = scenario.model, (data.shape, data.num_classes)
-    if type(model).plugin is not None:
-        model.bind()(*arguments)  # tested here, and not again for every initial model
-    return Architecture.of_scenario(scenario, *arguments, guarded=False)
+def tested_architecture(scenario: Scenario, data: Dataset) -> Architecture:
+    """Return the architecture of the models; a plug-in is tested here, and not for every initial model."""
+    if type(scenario.model).plugin is not None:
+        scenario.model.bind()(data.shape, data.num_classes)
+    return Architecture.of(scenario, data.shape, data.num_classes)
 
 
 def wants_gpu(scenario: Scenario) -> bool:
@@ -300,7 +299,7 @@ def wants_gpu(scenario: Scenario) -> bool:
     if device == "auto":
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
-            num_parameters = build_architecture(scenario, data).flat().num_parameters
+            num_parameters = tested_architecture(scenario, data).flat().num_parameters
     return not executor.is_remote and devices.uses_gpu(device, num_parameters, executor)
 
 

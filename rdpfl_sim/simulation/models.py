@@ -34,17 +34,13 @@ from rdpfl_sim.simulation.safetensors import (
 from rdpfl_sim.world.client import Client
 
 
-def model_at(client: Client, moment: str) -> Tensor:
-    """Return the latest model of a client after local training or after the exchange."""
-    state = client.state
-    return state.trained.w[0] if moment == "trained" else state.learning.w[0]
+def headline_model(client: Client, moment: str) -> Tensor:
+    """Return the model of a client that the headline accuracy measures, which is the one that a run saves."""
+    return client.state.trained.w[0] if moment == "trained" else client.state.learning.w[0]
 
 
 class BestModels:
-    """Each client's model at the evaluation with the highest validation accuracy, the first of equals.
-
-    Accuracies and models are those of the headline moment.
-    """
+    """Each client's model at the evaluation with the highest validation accuracy, the first of equals."""
 
     STATE = ("accuracies", "models")
 
@@ -59,12 +55,11 @@ class BestModels:
             self.models[client] = w.clone()  # a view would keep the matrix of its batch in memory
 
 
-def saved_models(clients: Iterable[Client], moment: str, best: BestModels | None) -> list[Tensor]:
-    """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last.
-
-    `moment` is that of the headline accuracy.
-    """
-    return [(model_at(each, moment) if best is None else best.models[each.id]).cpu() for each in clients]
+def saved_models(clients: Iterable[Client], best: BestModels | None, moment: str) -> list[Tensor]:
+    """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last."""
+    return [
+        (headline_model(each, moment) if best is None else best.models[each.id]).cpu() for each in clients
+    ]
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,15 @@ class Architecture:
     """The shape of one example."""
     num_classes: int
     channels_last: bool
-    """The memory layout of its vector; see `FlatModel`."""
+    """The order of convolution weights in the flat vector."""
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, shape: Sequence[int], num_classes: int, *, guarded: bool = False
+    ) -> Architecture:
+        """Return the architecture of a scenario's models for this data."""
+        channels_last = scenario.training.precision in MODELS.facts(scenario.model.name).channels_last
+        return cls(scenario.model.bind(guarded=guarded), tuple(shape), num_classes, channels_last)
 
     def module(self) -> nn.Module:
         """Return a new module with arbitrary weights."""
@@ -94,15 +97,6 @@ class Architecture:
         return {"shape": orjson.dumps(self.shape).decode(), "num_classes": str(self.num_classes)}
 
     @classmethod
-    def of_scenario(
-        cls, scenario: Scenario, shape: Sequence[int], num_classes: int, *, guarded: bool = True
-    ) -> Architecture:
-        """Return the architecture of a scenario's models, in the layout for the precision of its training."""
-        section = scenario.model
-        channels_last = scenario.training.precision in MODELS.facts(section.name).channels_last
-        return cls(section.bind(guarded=guarded), tuple(shape), num_classes, channels_last)
-
-    @classmethod
     def of_file(cls, scenario: Scenario, file: TensorFile) -> Architecture:
         """Return the architecture of the models in the file of a run."""
         try:
@@ -115,7 +109,7 @@ class Architecture:
         largest = max((max(entry.shape, default=1) for entry in file.entries.values()), default=0)
         if num_classes > largest:
             raise TensorFileError(f"has no parameter for {num_classes} classes")
-        return cls.of_scenario(scenario, shape, num_classes)
+        return cls.of(scenario, shape, num_classes, guarded=True)
 
 
 class Models:

@@ -27,7 +27,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import Models, blocks_of, model_at, saved_models
+from rdpfl_sim.simulation.models import Models, blocks_of, headline_model, saved_models
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -197,7 +197,7 @@ class Simulation:
         self._show_progress()
         self._record_end()
         summary, experiment = summarise(self), self.experiment
-        vectors = saved_models(self.clients, self.evaluations.headline, self.evaluations.best)
+        vectors = saved_models(self.clients, self.evaluations.best, self.evaluations.headline)
         if self.files is not None:
             self.files.sync()
             if self.scenario.output.models != "none" and self.status is not RunStatus.INTERRUPTED:
@@ -317,7 +317,7 @@ class Simulation:
 
     def _record_end(self) -> None:
         for client in self.clients:
-            self.recorder.model(client.id, model_at(client, self.evaluations.headline))
+            self.recorder.model(client.id, headline_model(client, self.evaluations.headline))
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
 
     def evaluated_rows(self) -> Iterable[MetricsRow]:

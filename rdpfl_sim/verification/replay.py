@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.files import JsonObject, encode_json, lines_inside, open_inside, read_json
+from rdpfl_sim.files import JsonObject, lines_inside, open_inside, read_json
 from rdpfl_sim.records.files import EVENTS, METRICS_FILE, MODELS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.status import RunStatus
@@ -94,10 +94,14 @@ def compare(folder: Path, again: Path) -> Check:
             check.violated(None, f"{name} is missing")
             continue
         one, other = (_masked(read(run / name), name) for run in (folder, again))
-        if encode_json(one) != encode_json(other):
-            what = difference(one, other, exact=True) or "its keys have another order"
-            check.violated(None, f"{name}: {what}")
+        if _canonical(one) != _canonical(other):
+            check.violated(None, f"{name}: {difference(one, other, exact=True)}")
     return check
+
+
+def _canonical(content: JsonObject) -> bytes:
+    """Return the content as JSON that does not depend on the order of keys."""
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def _compare_models(check: Check, before: Path, again: Path) -> None:

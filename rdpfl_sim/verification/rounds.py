@@ -19,7 +19,7 @@ from rdpfl_sim.records.record_types import (
     RunFinished,
     TrainingFinished,
     TrainingStarted,
-    ValidationScoresByMoment,
+    ValidationScores,
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
@@ -235,6 +235,13 @@ class RoundChecks:
         return stamp_held < used or used < stamp_held <= round_
 
 
+class DueEvaluation(NamedTuple):
+    """The time at which a client is to be evaluated, and the end of its training before that."""
+
+    time_s: float
+    trained_s: float
+
+
 class ConsensusRecords:
     """The evaluations that determine when the average of the honest clients' models is due."""
 
@@ -272,14 +279,7 @@ class ConsensusRecords:
         return is_overdue
 
 
-VALIDATION = ValidationScoresByMoment.__annotations__.keys()
-
-
-class DueEvaluation(NamedTuple):
-    """The time at which a client is to be evaluated, and the end of its training before that."""
-
-    time_s: float
-    trained_s: float
+VALIDATION = ValidationScores.__annotations__.keys()
 
 
 class EvaluationChecks:
@@ -296,9 +296,9 @@ class EvaluationChecks:
     ) -> None:
         self.evaluations = checks["evaluations"]
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
+        self.moments = selected_moments(scenario.evaluation.moments)
         self.has_validation = scenario.evaluation.validation_fraction > 0
         self.averages = ConsensusRecords(scenario, byzantine)
-        self.moments = selected_moments(scenario.evaluation.moments)
         self.rows, self.clients, self.telemetry = iter(rows), clients, telemetry
         self.due: dict[tuple[int, int], DueEvaluation] = {}
         """The clients and rounds to be evaluated before simulated time advances."""
@@ -313,34 +313,25 @@ class EvaluationChecks:
             self.evaluations.violated(
                 line, f"the last finished round of client {client} is {state.last_round}"
             )
-        self.averages.add(record)
-        if record.keys() & VALIDATION != (VALIDATION if self.has_validation else set()):
-            found = sorted(record.keys() & VALIDATION)
-            self.evaluations.violated(line, f"the record has the validation scores {found}")
         trained_s, updated_s = (
             (state.trained_s, state.updated_s) if due is None else (due.trained_s, due.time_s)
         )
         for moment, time_s in (("trained", trained_s), ("updated", updated_s)):
             self._check_moment(moment, time_s, record, line)
         state.untested = state.untested if due else set()
+        self.averages.add(record)
+        if record.keys() & VALIDATION != (VALIDATION if self.has_validation else set()):
+            found = sorted(record.keys() & VALIDATION)
+            self.evaluations.violated(line, f"the record has the validation scores {found}")
         row = next(self.rows, None)
         if row is None:
             self.evaluations.violated(line, "metrics.csv has no row for this evaluation")
             return
-        expected = {
-            **dict.fromkeys(VALIDATION),
-            **{key: value for key, value in record.items() if key not in ("event", "time_s")},
-        }
+        expected = {**dict.fromkeys(VALIDATION), **record}
+        del expected["event"], expected["time_s"]
         wrong = difference(row, {**expected, **self.telemetry.of_evaluation(client)})
         if wrong is not None:
             self.evaluations.violated(line, f"metrics.csv: {wrong}")
-
-    def consensus(self, record: Consensus, line: int) -> None:
-        """Check that the average of the models was due."""
-        self.evaluations.num_items += 1
-        if not self.averages.is_stale or record["round"] != self.averages.round:
-            self.evaluations.violated(line, "the average of the models was not due for this round")
-        self.averages.close()
 
     def _check_moment(self, moment: str, time_s: float, record: Evaluated, line: int) -> None:
         """Check that the scores of a moment are present if it is selected, with the right time."""
@@ -354,6 +345,13 @@ class EvaluationChecks:
             self.evaluations.violated(
                 line, f"the {moment} model of client {client} is from {time_s} s, not {found} s"
             )
+
+    def consensus(self, record: Consensus, line: int) -> None:
+        """Check that the average of the models was due."""
+        self.evaluations.num_items += 1
+        if not self.averages.is_stale or record["round"] != self.averages.round:
+            self.evaluations.violated(line, "the average of the models was not due for this round")
+        self.averages.close()
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Add an evaluation after this round, if one is due; the last one is due at the end of the run."""

@@ -292,13 +292,11 @@ def of_metrics(
         "honest": [row for client, row in latest.items() if client not in byzantine],
         "all": [*latest.values()],
     }
+    tests = metrics.tests_of(groups["all"])
     sections: dict[str, JsonObject] = {
         moment: {
             "accuracy": {
-                group: {
-                    test: _statistics(_accuracies(members, moment, test))
-                    for test in metrics.tests_of(groups["all"], moment)
-                }
+                group: {test: _statistics(_accuracies(members, moment, test)) for test in tests}
                 for group, members in groups.items()
             },
             "time_to_accuracy_s": _times_to_accuracy(rows, byzantine, num_honest, moment),

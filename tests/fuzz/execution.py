@@ -85,7 +85,7 @@ def execute(drawn: RandomScenario) -> int:
 def records_of(drawn: RandomScenario) -> bytes:
     """Run a scenario once, and return all lines of events.jsonl but the first."""
     with built(drawn) as experiment:
-        events, _, _ = _lived(experiment, drawn).traces
+        events, *_ = _lived(experiment, drawn).traces
         return events.partition(b"\n")[2]
 
 
@@ -126,10 +126,13 @@ def _check_resumed(drawn: RandomScenario, once: Lived, records: bytes) -> None:
     pause = 1 + once.num_events // NUM_RESUMED
     with built(drawn) as experiment:
         again = _lived(experiment, drawn, leave_after=lambda event: event % pause == 0)
-    events, _, summary = again.traces
+    events, _, summary, _ = again.traces
     first = repr({key: value for key, value in once.result.summary.items() if key != "wall"})
     if events != records or summary != first:
         raise FailedScenarioError("resume", "a run that is interrupted and resumed has other records")
+    ours, theirs = ([w.numpy().tobytes() for w in run.result.models.vectors] for run in (once, again))
+    if ours != theirs:
+        raise FailedScenarioError("resume", "a run that is interrupted and resumed has other models")
 
 
 def _check_progress(run: Lived, records: bytes, heal_at_s: float) -> int:

@@ -17,7 +17,6 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.partition import Indices, split_validation
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.metrics import MOMENTS
 from rdpfl_sim.results.compare import find_runs, group_runs
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import small_scenario
@@ -136,7 +135,8 @@ def test_byzantine_clients_have_validation_examples_with_true_labels() -> None:
     assert torch.equal(held_out.y, experiment.train_shards[2].y)
     assert not set(held_out.indices.tolist()) & set(poisoned.indices.tolist())
     rows = [row for row in simulate(experiment).metrics if row["client"] == 2]
-    assert all(row[f"{moment}_validation_accuracy"] is not None for row in rows for moment in MOMENTS)
+    assert all(row["trained_validation_accuracy"] is not None for row in rows)
+    assert all(row["updated_validation_accuracy"] is not None for row in rows)
 
 
 @pytest.mark.parametrize("executor", ["inline", "stacked", "threads"])
@@ -167,7 +167,8 @@ def test_zero_changes_no_record_and_leaves_the_columns_empty(tmp_path: Path) -> 
     assert folder is not None
     assert b"validation" not in (folder / "events.jsonl").read_bytes()
     run = Run(folder)
-    assert run.latest["validation_accuracy"].null_count() == run.latest.height
+    for moment in ("trained", "updated"):
+        assert run.metrics[f"{moment}_validation_accuracy"].null_count() == run.metrics.height
     assert "validation" not in run.summary["accuracy"]["honest"]
 
 
@@ -194,8 +195,7 @@ def test_verify_reports_missing_and_unexpected_scores(tmp_path: Path) -> None:
     records = read(folder)
     del records[index(records, "evaluated")]["trained_validation_loss"]
     write(folder, records)
-    words = "has the validation scores ['trained_validation_accuracy', 'updated_validation_accuracy', 'upd"
-    assert words in str(violated(folder)["evaluations"].first)
+    assert "has the validation scores ['trained_validation_" in str(violated(folder)["evaluations"].first)
     records = read(other)
     records[index(records, "evaluated")] |= {"trained_validation_accuracy": 0.5}
     write(other, records)

@@ -60,7 +60,7 @@ class Plain:
 
     def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         self.sim, self.options = sim, options
-        self.around = sim.neighbours
+        self.around = sim.deployment.neighbours
         self.w = [sim.initial_model(i).double().numpy() for i in range(CLIENTS)]
         self.x = list(self.w)
         self.t = 0

@@ -23,7 +23,7 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         line("estimate", 1.75, 2, 1, tau=100.0),
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
-        line("evaluated", 2.0, 0, 2, trained_time_s=1.5, trained_personal_accuracy=0.5, updated_time_s=2.0),
+        line("evaluated", 2.0, 0, 2, trained_time_s=1.5, trained_personal_accuracy=0.5),
         line("evaluated", 2.0, 1, 2, updated_time_s=1.75, updated_validation_accuracy=0.75),
         record_line("consensus", 2.0, round=2, accuracy=0.25, distance=1.5),
         record_line("message_sent", 2.0, round=2, size_bytes=4),

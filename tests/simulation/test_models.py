@@ -93,7 +93,7 @@ def test_final_models_are_those_of_the_last_evaluation(tmp_path: Path, changes: 
 def test_saved_models_are_read_in_the_layout_of_the_training(precision: str, channels_last: bool) -> None:
     model = {"name": "resnet", "width": 2}
     scenario = saving("final", data=IMAGES, model=model, training={"precision": precision})
-    assert Architecture.of_scenario(scenario, (2, 4, 4), 3).flat().channels_last == channels_last
+    assert Architecture.of(scenario, (2, 4, 4), 3).flat().channels_last == channels_last
 
 
 def test_models_with_one_moment_are_those_of_this_moment(tmp_path: Path) -> None:

@@ -457,8 +457,7 @@ def test_run_with_a_time_limit_ends_with_an_evaluation_of_its_models() -> None:
         evaluate(experiment.model, w, experiment.personal_tests[i]).accuracy
         for i, w in enumerate(result.models.vectors)
     ]
-    accuracy = result.summary["accuracy"]["honest"]["personal"]
-    assert accuracy["mean"] == pytest.approx(sum(expected) / 6)
+    assert result.summary["accuracy"]["honest"]["personal"]["mean"] == pytest.approx(sum(expected) / 6)
 
 
 def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ def synchronous(method: dict[str, Any]) -> Scenario:
         topology="complete",
         method=method,
         network={"latency": {"name": "constant", "seconds": 0.0}},
-        evaluation={"moments": "updated"},
         training={
             "batch_size": 16,
             "learning_rate": ETA,
@@ -46,6 +45,7 @@ def synchronous(method: dict[str, Any]) -> Scenario:
             "clip_gradient": CLIP,
             "schedule": {"name": "step", "every": 3, "factor": 0.5},
         },
+        evaluation={"every": 100, "moments": "updated"},
     )
 
 

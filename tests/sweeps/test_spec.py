@@ -29,7 +29,7 @@ def test_the_metrics_are_the_numbers_of_a_summary() -> None:
         rounds=2,
         topology="ring",
         adversary={"ids": [0], "attack": "noise"},
-        evaluation={"global_test": True, "theory": True},
+        evaluation={"global_test": True, "theory": True, "consensus": True, "validation_fraction": 0.2},
     )
     summary = flatten(simulate(scenario).summary)
     numbers = [path for path, value in summary.items() if finite_number(value) is not None]

@@ -447,8 +447,8 @@ def a_client_that_stops_after_its_training_keeps_its_last_evaluation(patch: pyte
 def saved_models_are_in_another_order(patch: pytest.MonkeyPatch) -> None:
     original = simulation.saved_models
 
-    def saved_models(clients: Sequence[Client], moment: str, best: BestModels | None) -> list[Tensor]:
-        return original(clients, moment, best)[::-1]
+    def saved_models(clients: Sequence[Client], best: BestModels | None, moment: str) -> list[Tensor]:
+        return original(clients, best, moment)[::-1]
 
     patch.setattr(simulation, "saved_models", saved_models)
 

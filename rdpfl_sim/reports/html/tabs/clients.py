@@ -12,7 +12,7 @@ import polars as pl
 
 from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.metrics import EvaluatedClient, MetricsRow, RoundMeans
-from rdpfl_sim.records.record_types import Scores, ValidationScores
+from rdpfl_sim.records.record_types import Scores
 from rdpfl_sim.reports.figures import frame_curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
@@ -120,13 +120,14 @@ def _table_card(run: Run, last: pl.DataFrame) -> Card:
 
 def _columns(run: Run, has_validation: bool) -> Mapping[str, Cell]:
     """Return the function that makes the cells of each column, by its heading."""
-    client = _declared(EvaluatedClient)
+    client, scores = _declared(EvaluatedClient), _declared(Scores)
+    if not has_validation:
+        del scores[fields_of(Scores)["validation_accuracy"].heading]
     return {
         "": lambda row: f"client {row['client']}",
         "role": lambda row: "Byzantine" if row["is_byzantine"] else "honest",
         "round": client.pop("round"),
-        **_declared(Scores),
-        **(_declared(ValidationScores) if has_validation else {}),
+        **scores,
         "Byzantine neighbours": lambda row: _byzantine_neighbours(run, row["client"]),
         **client,
         **_declared(RoundMeans),

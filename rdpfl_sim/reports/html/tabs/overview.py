@@ -10,7 +10,7 @@ import polars as pl
 
 from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.metrics import MOMENTS
-from rdpfl_sim.records.record_types import Scores, ValidationScores
+from rdpfl_sim.records.record_types import Scores
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
@@ -75,8 +75,7 @@ def accuracy_card(metrics: pl.DataFrame, last_round: int, exchanged: pl.DataFram
 def _score_axis(column: str) -> dict[str, object]:
     if column == "personal_loss":
         return axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
-    fields = {**fields_of(Scores), **fields_of(ValidationScores)}
-    return axis(fields[column].heading, rangemode="tozero")
+    return axis(fields_of(Scores)[column].heading, rangemode="tozero")
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
