@@ -18,8 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
-import orjson
-
 from rdpfl_sim.errors import OptionError, RunError
 
 
@@ -230,6 +228,8 @@ MAX_BYTES = 1 << 29
 
 def encode_json(content: Any) -> bytes:
     """Return the bytes of a JSON file, indented for human readers."""
+    import orjson  # `doctor` uses this module where the dependencies are missing
+
     return orjson.dumps(
         content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     )
@@ -241,6 +241,8 @@ def read_json(path: Path) -> JsonObject:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise RunError(f"{path} is damaged: it is larger than {MAX_BYTES >> 20} MiB")
+    import orjson
+
     try:
         content = orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -44,7 +44,7 @@ NEEDED = {
     "verify": set(READ),
     "replay": set(READ),
     "watch": {"scenario.toml", "events.jsonl", "summary.json"},
-    "compare": {"scenario.toml", "summary.json"},
+    "compare": {"scenario.toml", "summary.json", "provenance.json"},
 }
 """The files that each command needs."""
 

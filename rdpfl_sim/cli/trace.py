@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from rdpfl_sim.cli.common import make_console, print_plain, report_damage, require_run_folders
-from rdpfl_sim.files import open_atomic
 
 HELP = "export a run as a Perfetto trace, with messages as arrows"
 EXAMPLES = """\
@@ -67,6 +66,8 @@ def execute(options: argparse.Namespace) -> int:
 @contextmanager
 def _open_output(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears only when it is complete; compress it if its name ends in .gz."""
+    from rdpfl_sim.files import open_atomic
+
     with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file
