@@ -176,11 +176,10 @@ class Evaluated(RoundRecord, TrainedScores, UpdatedScores, ValidationScores):
 
 
 class Consensus(RecordHead):
-    """The average of the honest clients' models at their latest evaluations (`evaluation.consensus`).
+    """The average of the honest clients' models after the exchange (`evaluation.consensus`).
 
-    These are the models that the headline accuracy measures (`evaluation.moments`).
-    It is evaluated at the start, when the slowest honest client has finished a round that is due for
-    evaluation, and at the end of the run.
+    The models are those of their latest evaluations. The average is evaluated at the start, when the slowest
+    honest client has finished a round that is due for evaluation, and at the end of the run.
     """
 
     round: Annotated[int, Field("rounds", "smallest round of an honest client at its latest evaluation")]

@@ -265,8 +265,8 @@ class EvaluationSection(Strict):
     )
     consensus: bool = Field(
         default=False,
-        description="also evaluate the average model of the honest clients on the global test set, and their "
-        "mean distance from it",
+        description="also evaluate the average model of the honest clients after the exchange on the global "
+        "test set, and their mean distance from it",
     )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
@@ -282,8 +282,9 @@ class OutputSection(Strict):
     figures: bool = Field(default=True, description="draw curves.png and topology.png")
     models: Literal["none", "final", "best"] = Field(
         default="none",
-        description="write the models of all clients to models.safetensors: those at the end of the run, or "
-        "each client's best by validation accuracy (the earliest of equals)",
+        description="write the models of all clients to models.safetensors: the last ones, or each client's "
+        "best by validation accuracy (the earliest of equals). They are the models after local training or, "
+        'with evaluation.moments = "updated", after the exchange',
     )
     telemetry: bool = Field(
         default=True, description="record the distance and the weight of every message used"

@@ -156,12 +156,12 @@ class Evaluations:
         if self.theory is not None and candidate.is_updated_new and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
-        _, w = candidate.model(self.headline)
         if self.consensus is not None and client not in self.byzantine:
-            self.consensus.observe(client, candidate.round, w)
+            self.consensus.observe(client, candidate.round, candidate.w)
         if self.best is not None:
             accuracy = scores[f"{self.headline}_validation_accuracy"]
             assert accuracy is not None, "the best models are chosen by validation accuracy"
+            _, w = candidate.model(self.headline)
             self.best.observe(client, accuracy, w)
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
         self.add(client, candidate.round, {**scores, **details})

@@ -74,10 +74,12 @@ class Architecture:
     """The order of convolution weights in the flat vector."""
 
     @classmethod
-    def of(cls, scenario: Scenario, shape: Sequence[int], num_classes: int) -> Architecture:
+    def of(
+        cls, scenario: Scenario, shape: Sequence[int], num_classes: int, *, guarded: bool = False
+    ) -> Architecture:
         """Return the architecture of a scenario's models for this data."""
         channels_last = scenario.training.precision in MODELS.facts(scenario.model.name).channels_last
-        return cls(scenario.model.bind(guarded=False), tuple(shape), num_classes, channels_last)
+        return cls(scenario.model.bind(guarded=guarded), tuple(shape), num_classes, channels_last)
 
     def module(self) -> nn.Module:
         """Return a new module with arbitrary weights."""
@@ -107,7 +109,7 @@ class Architecture:
         largest = max((max(entry.shape, default=1) for entry in file.entries.values()), default=0)
         if num_classes > largest:
             raise TensorFileError(f"has no parameter for {num_classes} classes")
-        return cls.of(scenario, shape, num_classes)
+        return cls.of(scenario, shape, num_classes, guarded=True)
 
 
 class Models:

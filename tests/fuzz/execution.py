@@ -171,9 +171,7 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     """
     scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
-    honest = [
-        w for client, w in enumerate(result.models.vectors) if client not in experiment.deployment.byzantine
-    ]
+    honest = [client.state.learning.w[0] for client in simulation.clients if client.adversary is None]
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     warned = f"honest clients whose models have diverged: {num_diverged}" in result.summary["warnings"]
     if warned != (num_diverged > 0):

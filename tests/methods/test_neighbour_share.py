@@ -34,7 +34,9 @@ def received(*vectors: list[float]) -> list[Received]:
 
 def share(method: Method, state: State, x: list[float], messages: list[Received]) -> Any:
     """Return the share in one round."""
-    return update(method, state, trained(torch.tensor(x), 1), messages, CLIENT)[1]["neighbour_share"]
+    return update(method, state, trained(torch.tensor(x), 1, learning_rate=0.1), messages, CLIENT)[1][
+        "neighbour_share"
+    ]
 
 
 def at(*w: float) -> State:

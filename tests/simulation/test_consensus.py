@@ -56,7 +56,10 @@ def test_average_follows_the_slowest_honest_client() -> None:
 
 def test_numbers_are_those_of_a_slow_computation(tmp_path: Path) -> None:
     experiment = Experiment(
-        small_scenario(evaluation={"every": 2, "consensus": True}, adversary={"ids": [4], "attack": "noise"})
+        small_scenario(
+            evaluation={"every": 2, "consensus": True, "moments": "updated"},
+            adversary={"ids": [4], "attack": "noise"},
+        )
     )
     result = simulate(experiment, tmp_path)
     honest = [w.double().numpy() for client, w in enumerate(result.models.vectors) if client != 4]

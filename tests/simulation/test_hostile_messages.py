@@ -229,7 +229,10 @@ def test_every_attacker_handles_malformed_messages(attack: str, knowledge: str, 
 @pytest.mark.parametrize("method", OF_MODELS)
 def test_diverged_training_causes_a_warning_and_no_error(method: str) -> None:
     training = {"learning_rate": 1e30, "momentum": 0.9}
-    result = simulate(small_scenario(training=training, topology="complete", **options_of(method)))
+    scenario = small_scenario(
+        training=training, topology="complete", evaluation={"moments": "updated"}, **options_of(method)
+    )
+    result = simulate(scenario)
     summary, num_diverged = result.summary, sum(not torch.isfinite(w).all() for w in result.models.vectors)
     assert summary["rounds_done"] == [4, 4]
     warned = f"honest clients whose models have diverged: {num_diverged}" in summary["warnings"]

@@ -18,7 +18,7 @@ from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.plugins import Count, model
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import BestModels, check_size, vector_of, weights_of
+from rdpfl_sim.simulation.models import Architecture, BestModels, check_size, vector_of, weights_of
 from rdpfl_sim.simulation.safetensors import TensorFile, header, numbers
 from rdpfl_sim.simulation.simulation import Result
 from rdpfl_sim.verification.replay import replay
@@ -87,6 +87,25 @@ def test_final_models_are_those_of_the_last_evaluation(tmp_path: Path, changes: 
         correct = (logits.argmax(dim=1) == test.y[test.indices]).float().mean().item()
         assert correct == pytest.approx(row["personal_accuracy"])
         assert experiment.model.shapes == {name: p.shape for name, p in loaded.named_parameters()}
+
+
+@pytest.mark.parametrize(("precision", "channels_last"), [("float32", True), ("bfloat16", False)])
+def test_saved_models_are_read_in_the_layout_of_the_training(precision: str, channels_last: bool) -> None:
+    model = {"name": "resnet", "width": 2}
+    scenario = saving("final", data=IMAGES, model=model, training={"precision": precision})
+    assert Architecture.of(scenario, (2, 4, 4), 3).flat().channels_last == channels_last
+
+
+def test_models_with_one_moment_are_those_of_this_moment(tmp_path: Path) -> None:
+    results = {
+        moments: simulate(saving("final", evaluation={**VALIDATED, "moments": moments}), tmp_path / moments)
+        for moments in ("both", "trained", "updated")
+    }
+    both, trained, updated = results.values()
+    assert all(map(torch.equal, both.models.vectors, trained.models.vectors))
+    assert not any(map(torch.equal, both.models.vectors, updated.models.vectors))
+    for moment, result in results.items():
+        assert violated(folder_of(result)) == {}, moment
 
 
 def test_file_has_the_models_of_all_clients_in_the_format_of_safetensors(tmp_path: Path) -> None:
