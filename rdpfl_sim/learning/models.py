@@ -230,8 +230,8 @@ class FlatModel:
                 f"a model must have no state except its parameters; it has the buffers {', '.join(buffers)}; "
                 "use nn.GroupNorm instead of batch normalisation"
             )
-        self.generator = torch.Generator(device)
-        """The source of dropout; `training` seeds it."""
+        self.generator = torch.Generator()
+        """The source of dropout, which `training` seeds; on the CPU, as for batches."""
         self.module = _with_seeded_dropout(module, self.generator).to(device).eval()
         self.shapes = {name: p.shape for name, p in module.named_parameters()}
         self.num_parameters = sum(p.numel() for p in module.parameters())
@@ -317,8 +317,8 @@ class SeededDropout(nn.Module):
             return x
         keep = 1 - self.probability
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.per_channel else x.shape
-        kept = torch.rand(shape, generator=self.generator, device=x.device) < keep
-        return x * kept.to(x.dtype) / keep if keep > 0 else x * 0.0
+        kept = torch.rand(shape, generator=self.generator) < keep
+        return x * kept.to(x.device, x.dtype) / keep if keep > 0 else x * 0.0
 
 
 DROPOUT: Mapping[type[nn.Module], bool] = {
