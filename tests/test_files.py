@@ -39,7 +39,7 @@ NEEDED = {
     "resume": {*READ, "checkpoints"},
     "show": {"summary.json", "provenance.json"},
     "report": set(READ),
-    "trace": {"events.jsonl", "topology.json"},
+    "trace": {"scenario.toml", "events.jsonl", "topology.json"},
     "tensorboard": {"events.jsonl", "topology.json"},
     "verify": set(READ),
     "replay": set(READ),

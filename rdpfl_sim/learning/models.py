@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from math import gcd, prod
+from math import prod
 from threading import RLock
 from typing import Annotated, Literal, TypeAlias, cast
 
@@ -195,7 +195,8 @@ def _group_norm(num_channels: int, num_groups: int) -> nn.GroupNorm:
 
     A group has at least two channels, because torch refuses to normalise a single number.
     """
-    return nn.GroupNorm(gcd(num_groups, num_channels // 2), num_channels)
+    sizes = (num for num in range(num_groups, 0, -1) if num_channels % num == 0 and num_channels >= 2 * num)
+    return nn.GroupNorm(next(sizes), num_channels)
 
 
 class FlatModel:

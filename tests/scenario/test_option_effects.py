@@ -52,6 +52,7 @@ NEEDED: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("fault", "resample_topology"): {"every_s": 2.0},
     ("fault", "change_topology"): {"at_s": 2.0, "topology": "ring"},
     ("compute", "list"): {"seconds": [1.0] * 8},
+    ("learning_rate_schedule", "step"): {"every": 2},
     ("wait", "all"): {"timeout_s": 2.0},
     ("wait", "quorum"): {"timeout_s": 2.0},
 }
@@ -98,6 +99,9 @@ VALUES: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("fault", "partition"): {"sides": [[0, 1, 2]], "until_s": 3.0},
     ("fault", "change_topology"): {"topology": "star"},
     ("compute", "list"): {"seconds": [2.0] * 8},
+    ("learning_rate_schedule", "constant"): {"warmup": 3},
+    ("learning_rate_schedule", "step"): {"every": 1, "warmup": 3},
+    ("learning_rate_schedule", "cosine"): {"warmup": 3},
     ("staleness", "keep"): {"max_age": 1},
     ("staleness", "decay"): {"max_age": 1},
     ("aggregator", "geometric_median"): {"iterations": 1},
@@ -157,6 +161,8 @@ def scenario_with(kind: str, component: Mapping[str, Any]) -> dict[str, Any]:
         case "compute" | "wait" | "staleness":
             network = {**NETWORK, "latency": {"name": "exponential", "mean_s": 2.0}}
             return {**base, "network": network, "timing": {**LATE, kind: component}}
+        case "learning_rate_schedule":
+            return {**base, "training": {"learning_rate": 0.5, "schedule": component}}
         case "fault":
             return {**base, "topology": "small_world", "faults": [component]}
         case "executor":
