@@ -21,7 +21,7 @@ PAIRED = (
     *("fault", "timing_attack", "wait", "topology", "transport", "loss", "method", "aggregator", "attack"),
     "executor",
 )
-"""The kinds of components of which every pair is drawn; of all other kinds, every component is drawn."""
+"""A campaign draws every pair of components of these kinds, and every component of the other kinds."""
 
 APART = {("executor", name) for name in REMOTE}
 """Components that are drawn, but not in every pair: starting their workers takes seconds."""
@@ -130,7 +130,7 @@ class Plan:
             self._refuse(pair, self.reason)
 
     def _add(self, required: Mapping[str, str], heals: bool, attempts: int) -> bool:
-        """Try to add a scenario with the required components; return whether it is valid."""
+        """Add a scenario with the required components if a valid one is found; return whether it was."""
         for _ in range(attempts):
             drawn = random_scenario(self.random.randrange(2**63), required, heals)
             try:

@@ -127,7 +127,7 @@ def test_saved_models_do_not_change_the_digest_and_are_the_same_in_memory(tmp_pa
 
 
 def test_best_model_is_the_earliest_with_the_highest_validation_accuracy(tmp_path: Path) -> None:
-    # A high rate makes accuracies go up and down; they are coarse, so many are equal.
+    # With a high rate, accuracies rise and fall; with few examples, many are equal.
     experiment = Experiment(saving("best", rounds=6, training={"learning_rate": 2.0, "batch_size": 8}))
     result = simulate(experiment, tmp_path)
     by_client: dict[int, list[tuple[int, float]]] = {}
