@@ -183,10 +183,14 @@ class Executor:
         self.computation.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Return the results of all jobs, in order. A model that several clients share is evaluated once."""
-        indices_of_model: dict[int, list[int]] = {}
+        """Return the results of all jobs, in order. An initial model that clients share is evaluated once.
+
+        Later models are evaluated one by one, because which of them share memory differs in a resumed run.
+        """
+        indices_of_model: dict[tuple[bool, int], list[int]] = {}
         for i, job in enumerate(jobs):
-            indices_of_model.setdefault(job.w.data_ptr(), []).append(i)
+            model = job.w.data_ptr() if job.is_initial else i
+            indices_of_model.setdefault((job.is_initial, model), []).append(i)
         unshared = [indices[0] for indices in indices_of_model.values() if len(indices) == 1]
         results = dict(zip(unshared, self.evaluate_many([jobs[i] for i in unshared]), strict=True))
         for indices in indices_of_model.values():
@@ -270,6 +274,8 @@ class EvalJob:
     client: int
     w: Tensor
     is_global: bool = False
+    is_initial: bool = False
+    """Whether it belongs to the evaluation of all clients before the first event."""
 
 
 @dataclass(frozen=True)

@@ -104,12 +104,13 @@ class Evaluations:
         candidates, self.candidates = self.candidates, []
         jobs: list[EvalJob] = []
         indices: list[list[int]] = []
+        is_initial = not self.latest
         for candidate in candidates:
             indices.append([])
             for moment in self.moments:
                 _, w = candidate.model(moment)
                 if not indices[-1] or not torch.equal(w, jobs[-1].w):
-                    jobs.append(EvalJob(candidate.client.id, w, candidate.is_global))
+                    jobs.append(EvalJob(candidate.client.id, w, candidate.is_global, is_initial))
                 indices[-1].append(len(jobs) - 1)
         results = self.executor.evaluate(jobs)
         for candidate, of_moments in zip(candidates, indices, strict=True):

@@ -132,6 +132,19 @@ def test_removed_fault_and_replaced_topology_change_the_records() -> None:
     assert has_effect(("topology", "complete"), PARTITIONED)
 
 
+def test_clients_that_restart_with_the_same_model_have_the_same_scores_in_a_resumed_run() -> None:
+    crashes = {"name": "random_crashes", "mean_time_to_fail_s": 1.0, "mean_time_to_recover_s": 1.0}
+    execute(
+        RandomScenario(
+            {
+                "timing": {"max_time_s": 8.0, "wait": {"name": "quorum", "timeout_s": 9.0}},
+                "faults": [{**crashes, "state": "fresh"}],
+            },
+            {},
+        )
+    )
+
+
 def test_clients_make_progress_after_all_faults_have_ended() -> None:
     assert execute(PARTITIONED) == 4
 

@@ -210,6 +210,6 @@ def test_a_model_that_all_clients_have_is_tested_once(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(module, "__call__", count)
     models = [experiment.initial_state(client).w[0] for client in range(6)]
-    jobs = [EvalJob(client, w, is_global=True) for client, w in enumerate(models)]
+    jobs = [EvalJob(client, w, is_global=True, is_initial=True) for client, w in enumerate(models)]
     experiment.make_executor().evaluate(jobs)
     assert calls["images"] == 60  # the whole test set, once
